@@ -21,12 +21,6 @@
 namespace vlcache {
 namespace {
 
-// f16 has no arithmetic of its own here: bf16 keeps its speed and range, f32 (--dtype f32) its precision.
-DType choose_dtype(const ModelConfig& config, std::optional<DType> asked) {
-  if (asked) return *asked;
-  return config.dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
-}
-
 // Runs of image tokens and of video tokens, each with the rows of its image's embeddings it stands for.
 std::vector<ImageSpan> find_spans(const Model& model, const Prompt& prompt) {
   const ModelConfig& config = model.config();
@@ -78,7 +72,7 @@ std::unique_ptr<Engine> Engine::load(const Checkpoint& checkpoint, const EngineO
   const auto begin = Clock::now();
   const ModelConfig config = Model::read_config(checkpoint);
   auto engine = std::unique_ptr<Engine>(new Engine());
-  engine->backend_ = make_backend(options.backend, choose_dtype(config, options.dtype), options.backend_options);
+  engine->backend_ = make_backend(options.backend, compute_dtype_of(config, options.dtype), options.backend_options);
   // Small files first: a tokenizer that cannot be read should not wait for the weights.
   engine->tokenizer_ = std::make_unique<Tokenizer>(Tokenizer::load(checkpoint));
   engine->chat_templates_ = std::make_unique<ChatTemplates>(ChatTemplates::load(checkpoint));
@@ -115,7 +109,7 @@ std::unique_ptr<Engine> Engine::load(const Checkpoint& checkpoint, const EngineO
 std::unique_ptr<Engine> Engine::random(const ModelConfig& config, const EngineOptions& options, uint64_t seed) {
   const auto begin = Clock::now();
   auto engine = std::unique_ptr<Engine>(new Engine());
-  engine->backend_ = make_backend(options.backend, choose_dtype(config, options.dtype), options.backend_options);
+  engine->backend_ = make_backend(options.backend, compute_dtype_of(config, options.dtype), options.backend_options);
   engine->start(Model::random(config, *engine->backend_, seed, {.forms = options.weights}), options);
   engine->load_ms_ = ms_since(begin);
   return engine;

@@ -49,6 +49,12 @@ struct EngineOptions {
   LoadProgress progress;
 };
 
+// The dtype that a model is computed in. f16 has no arithmetic of its own here: bf16 keeps its speed and range, f32
+// (--dtype f32) its precision.
+inline DType compute_dtype_of(const ModelConfig& config, std::optional<DType> asked) {
+  return asked.value_or(config.dtype == DType::kF32 ? DType::kF32 : DType::kBF16);
+}
+
 class Engine {
  public:
   static std::unique_ptr<Engine> load(const Checkpoint& checkpoint, const EngineOptions& options);

@@ -58,6 +58,26 @@ bool lacks_encoder(const ModelConfig& config, const Checkpoint& checkpoint) {
   return true;
 }
 
+std::array<uint8_t, 16> model_fingerprint(const WeightHash& weights, std::span<const LoadedMatrix> matrices,
+                                       const Backend& backend, const std::string& config_json) {
+  Sha256 hash;
+  hash.add(std::as_bytes(std::span(weights)));
+  for (const std::string& text : {config_json, std::string(backend.name())}) {
+    hash.add(std::ssize(text));
+    hash.add(std::as_bytes(std::span(text)));
+  }
+  hash.add(static_cast<int64_t>(backend.compute_dtype()));
+  for (const LoadedMatrix& matrix : matrices) {
+    if (!matrix.quantised) continue;
+    const std::string text = matrix.name + " " + matrix.form + " quantiser " + std::to_string(kQuantiserVersion);
+    hash.add(std::ssize(text));
+    hash.add(std::as_bytes(std::span(text)));
+  }
+  std::array<uint8_t, 16> fingerprint{};
+  std::ranges::copy_n(hash.finish().begin(), std::ssize(fingerprint), fingerprint.begin());
+  return fingerprint;
+}
+
 [[noreturn]] void no_images(const ModelConfig& config) {
   throw Error(ErrorCode::kInput, "an image was given to a model (" + config.model_type + ") that takes text only");
 }
@@ -88,6 +108,17 @@ std::unique_ptr<Model> Model::load(const Checkpoint& checkpoint, const ModelConf
   return std::unique_ptr<Model>(new Model(config, std::move(weights), backend, checkpoint.config().raw().dump()));
 }
 
+Model::Listing Model::list(const Checkpoint& checkpoint, const ModelConfig& config, Backend& backend,
+                           const WeightForms& forms, bool hashed) {
+  Listing listing{.weights = list_weights(config, checkpoint_source(checkpoint.tensors()), backend, forms, hashed),
+                  .fingerprint = {}};
+  if (hashed) {
+    listing.fingerprint =
+        model_fingerprint(listing.weights.hash, listing.weights.matrices, backend, checkpoint.config().raw().dump());
+  }
+  return listing;
+}
+
 std::unique_ptr<Model> Model::load(const Checkpoint& checkpoint, Backend& backend, const LoadOptions& options) {
   return load(checkpoint, read_config(checkpoint), backend, options);
 }
@@ -101,20 +132,7 @@ std::unique_ptr<Model> Model::random(const ModelConfig& config, Backend& backend
 Model::Model(const ModelConfig& config, Weights weights, Backend& backend, const std::string& config_json)
     : config_(config), weights_(std::move(weights)), backend_(backend), decoder_(config_.text, weights_.text, backend) {
   if (config_.vision) encoder_.emplace(*config_.vision, *weights_.vision, backend);
-  Sha256 hash;
-  hash.add(std::as_bytes(std::span(weights_.hash)));
-  for (const std::string& text : {config_json, std::string(backend.name())}) {
-    hash.add(std::ssize(text));
-    hash.add(std::as_bytes(std::span(text)));
-  }
-  hash.add(static_cast<int64_t>(compute_dtype()));
-  for (const LoadedMatrix& matrix : weights_.matrices) {
-    if (!matrix.quantised) continue;
-    const std::string text = matrix.name + " " + matrix.form + " quantiser " + std::to_string(kQuantiserVersion);
-    hash.add(std::ssize(text));
-    hash.add(std::as_bytes(std::span(text)));
-  }
-  std::ranges::copy_n(hash.finish().begin(), std::ssize(fingerprint_), fingerprint_.begin());
+  fingerprint_ = model_fingerprint(weights_.hash, weights_.matrices, backend, config_json);
 }
 
 int64_t Model::n_image_tokens(const ImageTiles& image) const {

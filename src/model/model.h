@@ -58,6 +58,14 @@ class Model {
   // Hash of the weights, the forms of quantised ones, config.json and the arithmetic: two models with the same
   // fingerprint compute the same.
   const std::array<uint8_t, 16>& fingerprint() const { return fingerprint_; }
+  // Of a checkpoint that is not loaded: what `load` would keep, and the fingerprint it would have. `hashed`: else there
+  // is none, as it needs every byte of the weights.
+  struct Listing {
+    WeightList weights;
+    std::optional<std::array<uint8_t, 16>> fingerprint;
+  };
+  static Listing list(const Checkpoint& checkpoint, const ModelConfig& config, Backend& backend,
+                      const WeightForms& forms, bool hashed);
 
   // ---- language ---------------------------------------------------------------------------------------------------
   void embed(std::span<const int32_t> ids, const Tensor& x) const { decoder_.embed(ids, x); }

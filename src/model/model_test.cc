@@ -5,12 +5,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.h"
+#include "base/threads.h"
 #include "io/safetensors.h"
 #include "ops/factory.h"
 #include "tests/testing.h"
@@ -111,6 +113,45 @@ TEST_F(ModelTest, ReportsLoadProgress) {
   EXPECT_EQ(model->n_parameters() * 2, total);  // a bf16 checkpoint
   EXPECT_FALSE(model->sees_images());
   EXPECT_THAT(error_of([&] { model->encode_image({}); }), HasSubstr("takes text only"));
+}
+
+// A matrix moves several times while it is quantised, and never back.
+TEST_F(ModelTest, ReportsProgressWithinAMatrix) {
+  set_threads(3);
+  for (const char* name : {"llama-gqa4", "qwen3-vl-moe"}) {
+    std::vector<int64_t> done;
+    const LoadOptions options = {.progress = [&](int64_t d, int64_t) { done.push_back(d); },
+                                 .forms = {.text = WeightChoice::kInt4}};
+    const auto model = Model::load(Checkpoint(fixture_model(name)), *backend_, options);
+    EXPECT_TRUE(std::ranges::is_sorted(done));
+    const std::set<int64_t> places(done.begin(), done.end());
+    EXPECT_GT(places.size(), model->weights().matrices.size() + model->weights().vectors.size()) << name;
+  }
+}
+
+// A list of weights is what loading keeps, to the byte: of matrices that are fused, tied, turned, stacked or exchanged.
+TEST_F(ModelTest, ListsWhatItWouldLoad) {
+  constexpr WeightForms kForms[] = {{}, {.text = WeightChoice::kInt4Plus, .vision = WeightChoice::kInt8}};
+  for (const char* backend_name : {"ref", "cpu"}) {
+    const auto backend = make_backend(backend_name, DType::kBF16);
+    for (const char* name : {"llama-gqa4", "gpt2-tied", "baichuan2", "llava-clip", "qwen2.5-vl-flat", "qwen3-vl-moe",
+                             "qwen3-vl-moe-published", "paddleocr-vl-flat"}) {
+      for (const WeightForms& forms : kForms) {
+        const Checkpoint checkpoint(fixture_model(name));
+        const ModelConfig config = Model::read_config(checkpoint);
+        const auto model = Model::load(checkpoint, config, *backend, {.forms = forms});
+        const Weights& loaded = model->weights();
+        for (const bool hashed : {true, false}) {
+          const Model::Listing listing = Model::list(checkpoint, config, *backend, forms, hashed);
+          EXPECT_EQ(listing.weights.matrices, loaded.matrices) << name;
+          EXPECT_EQ(listing.weights.bytes, loaded.bytes) << name;
+          EXPECT_EQ(listing.weights.n_parameters, loaded.n_parameters) << name;
+          EXPECT_EQ(listing.fingerprint.has_value(), hashed);
+          if (hashed) EXPECT_EQ(listing.fingerprint, model->fingerprint()) << name;
+        }
+      }
+    }
+  }
 }
 
 TEST_F(ModelTest, ErrorsNameTheMissingTensor) {
@@ -251,6 +292,8 @@ TEST_F(ModelTest, RandomWeightsHaveTheShapesAndTheSeed) {
   };
   EXPECT_EQ(row(*a), row(*b));
   EXPECT_NE(row(*a), row(*c));
+  const WeightList shapes = list_weights(config, shape_source(!config.text.tied_embeddings), *backend_, {});
+  EXPECT_EQ(shapes.matrices, a->weights().matrices);
 }
 
 TEST_F(ModelTest, CapturesTheClassTokensAttention) {

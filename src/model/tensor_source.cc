@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <numbers>
+#include <optional>
 #include <vector>
 
 #include "base/buffer.h"
@@ -36,7 +37,10 @@ uint64_t mix(uint64_t x) { return splitmix(x + kSplitmixStep); }
 
 class RandomSource : public TensorSource {
  public:
-  RandomSource(uint64_t seed, bool with_lm_head) : seed_(seed), with_lm_head_(with_lm_head), normals_(kTable) {
+  // Without a seed: zeros.
+  RandomSource(std::optional<uint64_t> seed, bool with_lm_head) : seed_(seed), with_lm_head_(with_lm_head) {
+    if (!seed) return;
+    normals_.resize(kTable);
     // Box and Muller over a table of hashes: drawing a weight is then one look-up.
     for (size_t i = 0; i < kTable; ++i) {
       const double u = (static_cast<double>(mix(2 * i) >> 11) + 0.5) * 0x1p-53;
@@ -64,7 +68,7 @@ class RandomSource : public TensorSource {
     t.stride = t.row_size();
     Buffer& memory = tensors_[name] = Buffer(t.bytes());
     t.data = memory.data();
-    fill(name, t);
+    if (seed_) fill(name, t);
     return t;
   }
   void release(const std::string& name) override { tensors_.erase(name); }
@@ -84,7 +88,7 @@ class RandomSource : public TensorSource {
     const float scale = 1.0f / std::sqrt(static_cast<float>(t.rank > 1 ? t.row_size() : t.rows()));
     std::vector<bf16> table(kTable);
     for (size_t i = 0; i < kTable; ++i) table[i] = to_bf16(normals_[i] * scale);
-    const uint64_t key = mix(seed_ ^ std::hash<std::string>()(name));
+    const uint64_t key = mix(*seed_ ^ std::hash<std::string>()(name));
     parallel_ranges(t.numel(), 4, [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; i += 4) {
         uint64_t bits = mix(key + static_cast<uint64_t>(i));
@@ -93,7 +97,7 @@ class RandomSource : public TensorSource {
     });
   }
 
-  uint64_t seed_;
+  std::optional<uint64_t> seed_;
   bool with_lm_head_;
   std::vector<float> normals_;
   std::map<std::string, Buffer> tensors_;
@@ -107,6 +111,10 @@ std::unique_ptr<TensorSource> checkpoint_source(std::shared_ptr<const Safetensor
 
 std::unique_ptr<TensorSource> random_source(uint64_t seed, bool with_lm_head) {
   return std::make_unique<RandomSource>(seed, with_lm_head);
+}
+
+std::unique_ptr<TensorSource> shape_source(bool with_lm_head) {
+  return std::make_unique<RandomSource>(std::nullopt, with_lm_head);
 }
 
 }  // namespace vlcache

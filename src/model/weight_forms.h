@@ -18,6 +18,8 @@ std::string_view weight_choice_name(WeightChoice choice);  // "dense", "int8", "
 struct WeightForms {
   WeightChoice text = WeightChoice::kDense;
   WeightChoice vision = WeightChoice::kDense;  // of the encoder's layers: kDense or kInt8
+  bool quantised() const { return text != WeightChoice::kDense || vision != WeightChoice::kDense; }
+
   std::optional<DType> dense;  // what dense ones are asked to be; loading fails if the compute dtype is another
 };
 

@@ -3,8 +3,11 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <mutex>
 
 #include "base/error.h"
 #include "base/threads.h"
@@ -41,17 +44,35 @@ void scale_to_length_one(const Tensor& rows) {
 }
 
 // The rows of each head of `size`: those of even number first.
-Tensor halves_of_pairs(const Tensor& from, int64_t size, Buffer& memory) {
-  memory = Buffer(from.bytes());
-  const Tensor to(memory.data(), from.dtype, {from.rows(), from.row_size()});
+void copy_halves_of_pairs(const Tensor& from, int64_t size, const Tensor& to) {
   const int64_t row_bytes = from.row_size() * dtype_bytes(from.dtype);
   for (int64_t row = 0; row < from.rows(); ++row) {
     const int64_t head = row / size * size, c = row - head;
     const int64_t at = head + c / 2 + (c % 2 == 0 ? 0 : size / 2);
     std::memcpy(to.data + at * row_bytes, from.data + row * row_bytes, static_cast<size_t>(row_bytes));
   }
-  return to;
 }
+
+// Tells how many rows were read so far, from a thread that is free to; never two at a time.
+class WatchedRows : public QuantSource {
+ public:
+  WatchedRows(const QuantSource& rows, std::function<void(int64_t)> tell) : rows_(rows), tell_(std::move(tell)) {}
+  QuantForm form() const override { return rows_.form(); }
+  int64_t n_out() const override { return rows_.n_out(); }
+  int64_t n_in() const override { return rows_.n_in(); }
+  void read(int64_t first, int64_t n, QuantRows& out) const override {
+    rows_.read(first, n, out);
+    n_read_ += n;
+    const std::unique_lock lock(telling_, std::try_to_lock);
+    if (lock) tell_(n_read_);
+  }
+
+ private:
+  const QuantSource& rows_;
+  std::function<void(int64_t)> tell_;
+  mutable std::atomic<int64_t> n_read_{0};
+  mutable std::mutex telling_;
+};
 
 }  // namespace
 
@@ -91,7 +112,10 @@ Weight WeightLoader::matrix(const std::vector<std::string>& names, const std::ve
   std::vector<Buffer> copies;
   for (size_t i = 0; i < names.size(); ++i) {
     parts.push_back(aligned(names[i], {n_out[i], n_in}, copies));
-    if (!pairs.empty() && pairs[i] > 0) parts.back() = halves_of_pairs(parts.back(), pairs[i], copies.emplace_back());
+    if (pairs.empty() || pairs[i] == 0) continue;
+    const Tensor from = parts.back();
+    parts.back() = made(from.dtype, {n_out[i], n_in}, copies.emplace_back(),
+                        [&](const Tensor& to) { copy_halves_of_pairs(from, pairs[i], to); });
   }
   return pack(names, parts, forms);
 }
@@ -99,28 +123,26 @@ Weight WeightLoader::matrix(const std::vector<std::string>& names, const std::ve
 Weight WeightLoader::transposed_matrix(const std::string& name, int64_t n_out, int64_t n_in, const RowForms& forms) {
   std::vector<Buffer> copies;
   const Tensor from = aligned(name, {n_in, n_out}, copies);
-  const Buffer memory(from.bytes());
-  const std::vector<Tensor> parts = {Tensor(memory.data(), from.dtype, {n_out, n_in})};
-  transpose(from, parts[0]);
-  return pack({name}, parts, forms);
+  Buffer memory;
+  return pack({name}, {made(from.dtype, {n_out, n_in}, memory, [&](const Tensor& to) { transpose(from, to); })}, forms);
 }
 
 Weight WeightLoader::unit_rows(const std::string& name, int64_t n_out, int64_t n_in, const RowForms& forms) {
   std::vector<Buffer> copies;
   const Tensor from = aligned(name, {n_out, n_in}, copies);
-  const DType dtype = backend_.compute_dtype();
-  const Buffer memory(n_out * n_in * dtype_bytes(dtype));
-  const std::vector<Tensor> parts = {Tensor(memory.data(), dtype, {n_out, n_in})};
-  constexpr int64_t kBlock = 1024;  // rows that are held in f32
-  Buffer block(std::min(kBlock, n_out) * n_in * dtype_bytes(DType::kF32));
-  for (int64_t at = 0; at < n_out; at += kBlock) {
-    const int64_t n = std::min(kBlock, n_out - at);
-    const Tensor values(block.data(), DType::kF32, {n, n_in});
-    backend_.convert(from.slice_rows(at, at + n), values);
-    scale_to_length_one(values);
-    backend_.convert(values, parts[0].slice_rows(at, at + n));
-  }
-  return pack({name}, parts, forms);
+  const auto scale_all = [&](const Tensor& to) {
+    constexpr int64_t kBlock = 1024;  // rows that are held in f32
+    Buffer block(std::min(kBlock, n_out) * n_in * dtype_bytes(DType::kF32));
+    for (int64_t at = 0; at < n_out; at += kBlock) {
+      const int64_t n = std::min(kBlock, n_out - at);
+      const Tensor values(block.data(), DType::kF32, {n, n_in});
+      backend_.convert(from.slice_rows(at, at + n), values);
+      scale_to_length_one(values);
+      backend_.convert(values, to.slice_rows(at, at + n));
+    }
+  };
+  Buffer memory;
+  return pack({name}, {made(backend_.compute_dtype(), {n_out, n_in}, memory, scale_all)}, forms);
 }
 
 Weight WeightLoader::patch_matrix(const std::string& name, const VisionConfig& v) {
@@ -141,17 +163,18 @@ Weight WeightLoader::exchanged_matrix(const std::string& name, std::span<const i
   const Tensor from = aligned(name, stored, copies);
   const auto [n_out, a, b, n] = dims;
   const int64_t bytes = n * dtype_bytes(from.dtype);
-  Buffer memory(from.bytes());
-  for (int64_t row = 0; row < n_out; ++row) {
-    const std::byte* in = from.data + row * a * b * bytes;
-    std::byte* out = memory.data() + row * a * b * bytes;
-    for (int64_t i = 0; i < a; ++i) {
-      for (int64_t j = 0; j < b; ++j)
-        std::memcpy(out + (j * a + i) * bytes, in + (i * b + j) * bytes, static_cast<size_t>(bytes));
+  const auto exchange = [&, a = a, b = b](const Tensor& to) {
+    for (int64_t row = 0; row < to.rows(); ++row) {
+      const std::byte* in = from.data + row * a * b * bytes;
+      std::byte* out = to.data + row * a * b * bytes;
+      for (int64_t i = 0; i < a; ++i) {
+        for (int64_t j = 0; j < b; ++j)
+          std::memcpy(out + (j * a + i) * bytes, in + (i * b + j) * bytes, static_cast<size_t>(bytes));
+      }
     }
-  }
-  const std::vector<Tensor> parts = {Tensor(memory.data(), from.dtype, {n_out, a * b * n})};
-  return pack({name}, parts);
+  };
+  Buffer memory;
+  return pack({name}, {made(from.dtype, {n_out, a * b * n}, memory, exchange)});
 }
 
 std::vector<Weight> WeightLoader::stacked(const Stack& stack, const RowForms& forms) {
@@ -159,18 +182,15 @@ std::vector<Weight> WeightLoader::stacked(const Stack& stack, const RowForms& fo
   const int64_t rows = transposed ? n_in : n_out, width = transposed ? n_out : n_in;
   std::vector<Buffer> copies;
   const Tensor all = aligned(name, {n, rows, width}, copies);
-  Buffer turned(transposed ? rows * width * dtype_bytes(all.dtype) : 0);
+  Buffer turned;
   std::vector<Weight> weights;
   int64_t kept_bytes = 0;
   for (int64_t i = 0; i < n; ++i) {
-    Tensor part = all.slice_rows(i, i + 1).view({rows, width});
-    if (transposed) {
-      const Tensor to(turned.data(), all.dtype, {n_out, n_in});
-      transpose(part, to);
-      part = to;
-    }
+    const Tensor stored = all.slice_rows(i, i + 1).view({rows, width});
+    const Tensor part =
+        transposed ? made(all.dtype, {n_out, n_in}, turned, [&](const Tensor& to) { transpose(stored, to); }) : stored;
     weights.push_back(pack_rows(name + "[" + std::to_string(i) + "]", {part}, forms));
-    kept_bytes += weights.back().bytes();
+    kept_bytes += out_.matrices.back().bytes;
   }
   source_.release(name);
   count(all.numel(), all.bytes(), kept_bytes);
@@ -225,7 +245,7 @@ Tensor WeightLoader::aligned(const std::string& name, std::span<const int64_t> s
     throw Error(ErrorCode::kUnsupported,
                 source_.where() + ": tensor \"" + name + "\": expected f32, bf16 or f16, found " + t.describe());
   }
-  add_to_hash(name, t);
+  if (mode_ != Mode::kList) add_to_hash(name, t);
   if (reinterpret_cast<uintptr_t>(t.data) % static_cast<uintptr_t>(dtype_bytes(t.dtype)) != 0) {
     Buffer& copy = copies.emplace_back(t.bytes());
     std::memcpy(copy.data(), t.data, static_cast<size_t>(t.bytes()));
@@ -243,7 +263,7 @@ Weight WeightLoader::pack(const std::vector<std::string>& names, const std::vect
     bytes += part.bytes();
   }
   for (const std::string& name : names) source_.release(name);
-  count(n, bytes, w.bytes());
+  count(n, bytes, out_.matrices.back().bytes);
   return w;
 }
 
@@ -259,10 +279,19 @@ Weight WeightLoader::pack_rows(const std::string& name, const std::vector<Tensor
       runs.push_back(next);
     }
   }
+  const int64_t n_in = parts[0].row_size();
+  LoadedMatrix loaded{.name = name, .n_parameters = n_rows * n_in};
+  for (const auto& [n, form] : runs) {
+    loaded.form += (loaded.form.empty() ? "" : " | ") +
+                   (form ? form->describe() : std::string(dtype_name(backend_.compute_dtype())));
+    loaded.quantised |= form.has_value();
+    loaded.bytes += backend_.packed_bytes(n, n_in, form);
+  }
+  out_.matrices.push_back(loaded);
+  if (mode_ != Mode::kLoad) return {.n_out = n_rows, .n_in = n_in};
   std::vector<Weight> weights;
   std::vector<Tensor> left = parts;
   size_t at = 0;
-  LoadedMatrix loaded{.name = name};
   for (const auto& [n, form] : runs) {
     std::vector<Tensor> of_run;
     for (int64_t missing = n; missing > 0;) {
@@ -273,26 +302,26 @@ Weight WeightLoader::pack_rows(const std::string& name, const std::vector<Tensor
       missing -= taken;
       if (left[at].rows() == 0) ++at;
     }
-    loaded.form += (loaded.form.empty() ? "" : " | ") +
-                   (form ? form->describe() : std::string(dtype_name(backend_.compute_dtype())));
-    loaded.quantised |= form.has_value();
-    if (form) {
-      const QuantisedRows rows(*form, of_run);
-      weights.push_back(backend_.pack(rows));
-      if (!rows.all_finite()) {
-        throw Error(ErrorCode::kInput, source_.where() + ": \"" + name +
-                                           "\" holds values that are infinite or not a number, which cannot be "
-                                           "quantised; --weights dense loads them as they are");
-      }
-    } else {
-      weights.push_back(backend_.pack(of_run));
-    }
+    weights.push_back(pack_run(name, of_run, form));
   }
   CHECK(at == left.size());
   Weight w = weights.size() == 1 ? std::move(weights[0]) : stack(std::move(weights));
-  loaded.n_parameters = w.n_out * w.n_in, loaded.bytes = w.bytes();
-  out_.matrices.push_back(std::move(loaded));
+  out_.matrices.back().bytes = w.bytes();
   return w;
+}
+
+Weight WeightLoader::pack_run(const std::string& name, const std::vector<Tensor>& parts,
+                              const std::optional<QuantForm>& form) {
+  if (!form) return backend_.pack(parts);
+  const QuantisedRows rows(*form, parts);
+  const int64_t row_bytes = parts[0].row_size() * dtype_bytes(parts[0].dtype), done = part_bytes_;
+  const WatchedRows watched(rows, [&](int64_t n_read) { tell_progress(done + n_read * row_bytes); });
+  Weight w = backend_.pack(watched);
+  part_bytes_ = done + rows.n_out() * row_bytes;
+  if (rows.all_finite()) return w;
+  throw Error(ErrorCode::kInput, source_.where() + ": \"" + name +
+                                     "\" holds values that are infinite or not a number, which cannot be quantised; "
+                                     "--weights dense loads them as they are");
 }
 
 Tensor WeightLoader::own(std::initializer_list<int64_t> shape) {
@@ -315,7 +344,13 @@ void WeightLoader::count(int64_t n_parameters, int64_t source_bytes, int64_t kep
   out_.n_parameters += n_parameters;
   out_.bytes += kept_bytes;
   done_bytes_ += source_bytes;
-  if (options_.progress) options_.progress(done_bytes_, source_.total_bytes());
+  part_bytes_ = 0;
+  tell_progress(0);
+}
+
+// `more`: bytes of the matrix in work.
+void WeightLoader::tell_progress(int64_t more) const {
+  if (options_.progress) options_.progress(done_bytes_ + more, source_.total_bytes());
 }
 
 }  // namespace vlcache

@@ -1,4 +1,5 @@
-// WeightLoader: reads a model's tensors by name, checks their shapes, packs or converts them, and releases the source.
+// WeightLoader: reads a model's tensors by name, checks their shapes, packs or converts them, and releases the source;
+// or does all that except packing, to say what would be loaded.
 #pragma once
 
 #include <array>
@@ -16,9 +17,15 @@ namespace vlcache {
 
 class WeightLoader {
  public:
+  enum class Mode : uint8_t {
+    kLoad,
+    kHash,  // matrices are listed, not packed; every byte of the source is read for its hash
+    kList,  // the same without a hash
+  };
   // All must outlive the loader. Converted tensors are owned by `out`, which also counts them.
-  WeightLoader(TensorSource& source, Backend& backend, const LoadOptions& options, Weights& out)
-      : source_(source), backend_(backend), options_(options), out_(out), hash_(make_hash()) {}
+  WeightLoader(TensorSource& source, Backend& backend, const LoadOptions& options, Weights& out,
+               Mode mode = Mode::kLoad)
+      : source_(source), backend_(backend), options_(options), out_(out), mode_(mode), hash_(make_hash()) {}
 
   // All n rows of a matrix of the language model, or of the vision encoder, in the form that is asked for.
   RowForms text_form(int64_t n_rows, MatrixRole role) const { return {{n_rows, form_of(options_.forms.text, role)}}; }
@@ -79,19 +86,32 @@ class WeightLoader {
   }
   Weight pack(const std::vector<std::string>& names, const std::vector<Tensor>& parts, const RowForms& forms = {});
   Weight pack_rows(const std::string& name, const std::vector<Tensor>& parts, const RowForms& forms);
+  Weight pack_run(const std::string& name, const std::vector<Tensor>& parts, const std::optional<QuantForm>& form);
+  // A matrix of rows that `fill(matrix)` writes, which is not done where nothing is packed.
+  template <typename Fill>
+  Tensor made(DType dtype, std::array<int64_t, 2> shape, Buffer& memory, const Fill& fill) const {
+    if (mode_ != Mode::kLoad) return Tensor(nullptr, dtype, {shape[0], shape[1]});
+    const int64_t bytes = shape[0] * shape[1] * dtype_bytes(dtype);
+    if (memory.bytes() != bytes) memory = Buffer(bytes);
+    const Tensor matrix(memory.data(), dtype, {shape[0], shape[1]});
+    fill(matrix);
+    return matrix;
+  }
   Tensor own(std::initializer_list<int64_t> shape);
   void convert(const std::string& name, std::span<const int64_t> shape, const Tensor& to);
   void convert(const std::string& name, std::initializer_list<int64_t> shape, const Tensor& to) {
     convert(name, std::span(shape.begin(), shape.size()), to);
   }
   void count(int64_t n_parameters, int64_t source_bytes, int64_t kept_bytes);
+  void tell_progress(int64_t more) const;
 
   TensorSource& source_;
   Backend& backend_;
   const LoadOptions& options_;
   Weights& out_;
+  Mode mode_;
   HashState hash_;
-  int64_t done_bytes_ = 0;
+  int64_t done_bytes_ = 0, part_bytes_ = 0;  // of the source: of what was counted, of the matrix in work
 };
 
 }  // namespace vlcache

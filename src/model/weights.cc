@@ -256,16 +256,15 @@ VisionWeights load_vision(WeightLoader& load, const ModelConfig& config) {
 
 }  // namespace
 
-Weights load_weights(const ModelConfig& config, std::unique_ptr<TensorSource> source, Backend& backend,
-                     const LoadOptions& options) {
-  const DType compute = backend.compute_dtype();
-  if (const DType asked = options.forms.dense.value_or(compute); asked != compute) {
+namespace {
+
+void load_all(const ModelConfig& config, DType compute, const WeightForms& forms, WeightLoader& load,
+              Weights& weights) {
+  if (const DType asked = forms.dense.value_or(compute); asked != compute) {
     throw Error(ErrorCode::kInput, "--weights " + std::string(dtype_name(asked)) + " with arithmetic in " +
                                        std::string(dtype_name(compute)) + ": expected --weights dense, or --dtype " +
                                        std::string(dtype_name(asked)));
   }
-  Weights weights;
-  WeightLoader load(*source, backend, options, weights);
   weights.text = load_text(load, config);
   if (config.vision) {
     weights.vision = load_vision(load, config);
@@ -275,8 +274,26 @@ Weights load_weights(const ModelConfig& config, std::unique_ptr<TensorSource> so
     }
   }
   weights.hash = load.hash();
+}
+
+}  // namespace
+
+Weights load_weights(const ModelConfig& config, std::unique_ptr<TensorSource> source, Backend& backend,
+                     const LoadOptions& options) {
+  Weights weights;
+  WeightLoader load(*source, backend, options, weights);
+  load_all(config, backend.compute_dtype(), options.forms, load, weights);
   weights.source = std::move(source);
   return weights;
+}
+
+WeightList list_weights(const ModelConfig& config, std::unique_ptr<TensorSource> source, Backend& backend,
+                        const WeightForms& forms, bool hashed) {
+  const LoadOptions options{.progress = {}, .forms = forms};
+  Weights weights;
+  WeightLoader load(*source, backend, options, weights, hashed ? WeightLoader::Mode::kHash : WeightLoader::Mode::kList);
+  load_all(config, backend.compute_dtype(), forms, load, weights);
+  return {std::move(weights.matrices), weights.n_parameters, weights.bytes, weights.hash};
 }
 
 }  // namespace vlcache

@@ -92,6 +92,7 @@ struct LoadedMatrix {
   std::string form;  // QuantForm::describe, or the dtype; several with " | " between them
   bool quantised = false;
   int64_t n_parameters = 0, bytes = 0;
+  bool operator==(const LoadedMatrix&) const = default;
 };
 
 struct Weights {
@@ -107,7 +108,8 @@ struct Weights {
   std::unique_ptr<TensorSource> source;  // keeps mapped tables alive
 };
 
-// done and total are bytes of the source; total is 0 if unknown.
+// done and total are bytes of the source; total is 0 if unknown. Called by one thread at a time, not always the same
+// one, and several times while a matrix is quantised.
 using LoadProgress = std::function<void(int64_t done, int64_t total)>;
 
 struct LoadOptions {
@@ -120,5 +122,16 @@ struct LoadOptions {
 // the tensor, its expected shape, and the prefixes tried.
 Weights load_weights(const ModelConfig& config, std::unique_ptr<TensorSource> source, Backend& backend,
                      const LoadOptions& options = {});
+
+// What load_weights would keep, to the byte.
+struct WeightList {
+  std::vector<LoadedMatrix> matrices;
+  int64_t n_parameters = 0, bytes = 0;  // of all weights
+  WeightHash hash{};                    // with `hashed`
+};
+// Finds and checks the same tensors without packing them. hashed: reads every byte; else what is small, and both
+// tables of a checkpoint that may have tied ones. Throws as load_weights does.
+WeightList list_weights(const ModelConfig& config, std::unique_ptr<TensorSource> source, Backend& backend,
+                        const WeightForms& forms, bool hashed = false);
 
 }  // namespace vlcache

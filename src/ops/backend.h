@@ -111,6 +111,7 @@ struct DenseAttentionArgs {
   Tensor first_row_probs;
 };
 
+// size: a function for each op.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -125,6 +126,14 @@ class Backend {
   virtual Weight pack(std::span<const Tensor> parts) = 0;
   // The same of quantised rows, which keep their form: bit for bit the weights that QuantRows::dequantise gives.
   virtual Weight pack(const QuantSource& rows) = 0;
+  // What `pack` makes of a matrix [n_out, n_in] in memory, padding included; without a form in the compute dtype.
+  virtual int64_t packed_bytes(int64_t n_out, int64_t n_in, const std::optional<QuantForm>& form) const = 0;
+  // What matmul needs beside its operands to multiply up to n_rows rows with quantised matrices of up to n_in inputs:
+  // rows that were made integers, panels that became values. It is kept from product to product.
+  virtual int64_t quantised_scratch_bytes(int64_t n_rows, int64_t n_in) const = 0;
+  // How few rows of x enter products with quantised matrices: "f32", "bf16", or "int15" (integers of 15 bits with a
+  // scale for every 32 inputs). Many rows enter in the compute dtype.
+  virtual std::string_view quantised_activations() const { return dtype_name(compute_dtype()); }
   // y [n, n_out] = epilogue(x [n, n_in] W^T). y: compute dtype, or f32 (logits). y must not alias x. Of quantised
   // weights, f32 computes exactly: dequantised in f32. bf16 may round either the weights to bf16 or the rows of x to 15
   // bits for each 32 inputs, which changes the result by less than its own rounding does.

@@ -169,6 +169,37 @@ class Commands(ProgramTest):
         for word in ("llava", "8 layers", "CLIP", "parameters", "KV cache", "workspace", "FLOPs per token"):
             self.assertIn(word, out)
 
+    def test_info_lists_what_run_loads(self):
+        info = self.json("info", "-m", MODEL, "--json", "--weights", "int4+", "--vision-weights", "int8", "--dtype", "bf16")
+        ran = self.json("run", "-m", MODEL, "a", "--max-tokens", "1", "--json", "--weights", "int4+", "--vision-weights", "int8", "--dtype", "bf16")
+        self.assertEqual((info["form"], info["vision_form"], info["weight_bytes"]), tuple(ran["weights"][k] for k in ("form", "vision_form", "bytes")))
+        self.assertEqual(ran["weights"]["activations"], "int15")
+        self.assertEqual(self.json("run", "-m", MODEL, "a", "--max-tokens", "1", "--json", "--dtype", "bf16")["weights"]["activations"], "bf16")
+        matrices = info["weights"]
+        self.assertLess(sum(m["bytes"] for m in matrices), info["weight_bytes"])
+        down = next(m for m in matrices if m["module"].endswith("down_proj.weight"))
+        self.assertTrue(down["form"].startswith("6 bits") and 6 < down["bits_per_weight"] < 7, down)
+        self.assertIsNone(info["fingerprint"])
+        prints = {self.json("info", "-m", MODEL, "--json", "--fingerprint", "--weights", form)["fingerprint"] for form in ("dense", "int4", "int8")}
+        self.assertEqual((len(prints), {len(p) for p in prints}), (3, {32}))
+        text = self.ok("info", "-m", MODEL, "--weights", "int4", "--fingerprint")
+        self.assertRegex(text, r"matrices, 4\.\d+ bits a weight \(4 bits g32")
+        self.assertRegex(text, r"fingerprint +[0-9a-f]{32}\n")
+        dense = self.json("info", "-m", MODEL, "--json", "--dtype", "bf16")
+        self.assertGreater(info["workspace_bytes"], dense["workspace_bytes"])  # panels that become values
+
+    def test_bench_holds_several_forms_of_weights(self):
+        args = ("bench", "-m", MODEL, "-p", "0", "-n", "4", "-r", "1", "--dtype", "bf16", "--weights", "dense", "--weights", "int4")
+        dense, int4 = json.loads(self.ok(*args, "-o", "json"))
+        self.assertEqual([r["weights"] for r in (dense, int4)], ["dense", "int4"])
+        self.assertGreater(dense["bytes_per_token"], 2 * int4["bytes_per_token"])
+        self.assertNotEqual(dense["output_hash"], int4["output_hash"])
+        self.assertEqual(dense["speed_up"], 1)
+        self.assertRegex(self.ok(*args), r"\| int4 \|")
+        shape = json.loads((ROOT / "bench/shapes/1.1b.json").read_text())
+        big = self.write("big.json", json.dumps(shape | {"num_hidden_layers": 4000, "intermediate_size": 56320}))
+        self.fails("bench", "--random-weights", big, "--weights", "dense", "--weights", "int8", says="--weights dense --weights int8: the weights of all of these take")
+
     def test_info_reports_the_memory_plan(self):
         def plan(*flags):
             out = self.ok("info", "-m", MODEL, *flags)

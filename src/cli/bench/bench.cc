@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/format.h"
+#include "base/machine.h"
 #include "base/threads.h"
 #include "cli/bench/bench_engine.h"
 #include "cli/bench/bench_report.h"
@@ -17,6 +18,7 @@ namespace {
 
 struct BenchFlags {
   ModelFlags model;
+  std::vector<std::string> weights{"auto"};
   std::vector<std::string> policies{"full"};
   std::string random_weights;
   std::vector<std::string> images;  // "1280x800"
@@ -26,24 +28,26 @@ struct BenchFlags {
   uint64_t seed = 1;
 };
 
+// What is compared: a model in one form with one policy.
+struct Contender {
+  Engine& engine;
+  PolicyPtr policy;
+};
+
 // The ratio of the times that reading weights and KV takes at the same bandwidth.
-double predicted_speed_up(const Engine& engine, BenchResult result, BenchResult beside) {
+double predicted_speed_up(const Contender& one, BenchResult result, const Contender& first, const BenchResult& beside) {
   bool by_bandwidth = false;
   result.limits = beside.limits;
-  return limit_tokens_per_s(engine, result, by_bandwidth) / limit_tokens_per_s(engine, beside, by_bandwidth);
+  return limit_tokens_per_s(one.engine, result, by_bandwidth) / limit_tokens_per_s(first.engine, beside, by_bandwidth);
 }
 
 // All cases with one depth and batch size: they share a filled cache.
-void run_group(Engine& engine, const BenchFlags& flags, std::span<const PolicyPtr> policies, BenchReport base,
+void run_group(std::span<const Contender> contenders, const BenchFlags& flags, BenchReport base,
                const std::vector<BenchCase>& cases, std::vector<BenchReport>& out) {
   if (cases.empty()) return;
   const auto fill = flags.fill == "random" ? BenchRunner::Fill::kRandom : BenchRunner::Fill::kPrefill;
   std::vector<BenchRunner> runners;
-  std::vector<std::string> names;
-  for (const PolicyPtr& policy : policies) {
-    names.push_back(policy->name());
-    runners.emplace_back(engine, policy, fill, flags.seed);
-  }
+  for (const auto& [engine, policy] : contenders) runners.emplace_back(engine, policy, fill, flags.seed);
   ProgressBar bar(cases[0].n_tiles > 0 ? "measuring tiles"
                                        : format("measuring at depth %d, batch %d", cases[0].n_depth, cases[0].n_seqs));
   const int64_t n_runs = std::ssize(runners) * std::ssize(cases) * (flags.repetitions + 1);
@@ -53,11 +57,12 @@ void run_group(Engine& engine, const BenchFlags& flags, std::span<const PolicyPt
       BenchRunner::run_in_turn(runners, cases, flags.repetitions, [&] { bar.update(++n_done, n_runs); });
   for (size_t c = 0; c < cases.size(); ++c) {
     for (size_t i = 0; i < runners.size(); ++i) {
-      base.kv_mode = names[i];
+      base.kv_mode = contenders[i].policy->name();
+      base.weights = weight_choice_name(contenders[i].engine.options().weights.text);
       base.result = results[i][c];
       base.speed_up = results[i][c].avg_ts / results[0][c].avg_ts;
       base.predicted = base.result.by_bandwidth && results[0][c].by_bandwidth
-                           ? predicted_speed_up(engine, base.result, results[0][c])
+                           ? predicted_speed_up(contenders[i], base.result, contenders[0], results[0][c])
                            : 0;
       out.push_back(base);
     }
@@ -98,6 +103,30 @@ std::vector<BenchCase> tile_cases(const Engine& engine, const BenchFlags& flags)
   return cases;
 }
 
+// One model for each of --weights, all held at once. Throws Error(kMemory) where the machine does not grant that.
+std::vector<std::unique_ptr<Engine>> engines_of(BenchFlags& flags) {
+  int64_t bytes = 0;
+  std::string forms;
+  for (const std::string& form : flags.weights) {
+    flags.model.weights = form;
+    if (flags.weights.size() > 1) bytes += bench_weight_bytes("bench", flags.model, flags.random_weights);
+    forms += " --weights " + form;
+  }
+  if (bytes > usable_memory()) {
+    throw Error(
+        ErrorCode::kMemory,
+        format("bench:%s: the weights of all of these take %.1f GB together, more than the %.1f GB of memory that "
+               "this machine grants; use one form at a time",
+               forms.c_str(), static_cast<double>(bytes) / 1e9, static_cast<double>(usable_memory()) / 1e9));
+  }
+  std::vector<std::unique_ptr<Engine>> engines;
+  for (const std::string& form : flags.weights) {
+    flags.model.weights = form;
+    engines.push_back(bench_engine("bench", flags.model, flags.random_weights, flags.seed));
+  }
+  return engines;
+}
+
 bool is_file(const std::string& output) { return std::filesystem::path(output).extension() == ".csv"; }
 
 void run(BenchFlags flags) {
@@ -111,15 +140,19 @@ void run(BenchFlags flags) {
   if (flags.threads.empty()) flags.threads = {0};
   for (int threads : flags.threads) {
     flags.model.threads = threads;
-    const auto engine = bench_engine("bench", flags.model, flags.random_weights, flags.seed);
+    const std::vector<std::unique_ptr<Engine>> engines = engines_of(flags);
+    const Engine& engine = *engines[0];
+    std::vector<Contender> contenders;
+    for (const auto& each : engines) {
+      for (const PolicyPtr& policy : policies) contenders.push_back({*each, policy});
+    }
     BenchReport base;
     base.model = flags.random_weights.empty() ? flags.model.model_dir
                                               : std::filesystem::path(flags.random_weights).stem().string();
     base.threads = n_threads();
-    base.dtype = engine->model().compute_dtype();
-    base.weights = weight_choice_name(engine->options().weights.text);
-    base.codec = engine->kv_codec();
-    run_group(*engine, flags, policies, base, tile_cases(*engine, flags), reports);
+    base.dtype = engine.model().compute_dtype();
+    base.codec = engine.kv_codec();
+    run_group(contenders, flags, base, tile_cases(engine, flags), reports);
     for (int depth : flags.depths) {
       for (int batch : flags.batches) {
         std::vector<BenchCase> cases;
@@ -129,7 +162,7 @@ void run(BenchFlags flags) {
         for (int n : flags.gens) {
           if (n > 0) cases.push_back({.n_gen = n, .n_depth = depth, .n_seqs = batch});
         }
-        run_group(*engine, flags, policies, base, cases, reports);
+        run_group(contenders, flags, base, cases, reports);
       }
     }
   }
@@ -155,6 +188,17 @@ void add_bench_command(const Command& app) {
       .show_default();
   command.add("--kv-budget", flags->model.kv_budget, "of those that take one (0.1)").value_name("BUDGET");
   command.remove(command.flag("--threads"));
+  command.remove(command.flag("--weights"));
+  command
+      .add(
+          "--weights", flags->weights,
+          "forms of the language model's matrices to compare, alternating (one per use; models in all of them are held "
+          "at once); auto: as the checkpoint")
+      .one_of({"auto", "dense", "int8", "int4", "int4+", "bf16", "f32"})
+      .one_per_use()
+      .show_default()
+      .group("Machine")
+      .share_environment();
   const auto list = [&](const char* names, std::vector<int>& values, const char* help, int low = 0,
                         int high = INT32_MAX) {
     return command.add(names, values, help).delimiter(',').value_name("N,..").show_default().range(low, high);

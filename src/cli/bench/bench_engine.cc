@@ -4,17 +4,39 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "model/tensor_source.h"
+#include "ops/factory.h"
 
 namespace vlcache {
+namespace {
+
+void check_names_one(const char* command, const ModelFlags& model, const std::string& random_weights) {
+  if (model.model_dir.empty() != random_weights.empty()) return;
+  throw Error(ErrorCode::kInput, std::string(command) + ": expected either -m DIR or --random-weights CONFIG.json");
+}
+
+ModelConfig config_of(const std::filesystem::path& path) { return parse_model_config(load_json(path), path.string()); }
+
+}  // namespace
+
+int64_t bench_weight_bytes(const char* command, const ModelFlags& model, const std::string& random_weights) {
+  check_names_one(command, model, random_weights);
+  ModelFlags no_tiers = model;
+  no_tiers.cache = {};
+  const EngineOptions options = engine_options(no_tiers);
+  const Checkpoint checkpoint = checkpoint_of(model);
+  const ModelConfig config = random_weights.empty() ? Model::read_config(checkpoint) : config_of(random_weights);
+  const auto backend = make_backend(options.backend, compute_dtype_of(config, options.dtype), options.backend_options);
+  auto source =
+      random_weights.empty() ? checkpoint_source(checkpoint.tensors()) : shape_source(!config.text.tied_embeddings);
+  return list_weights(config, std::move(source), *backend, options.weights).bytes;
+}
 
 std::unique_ptr<Engine> bench_engine(const char* command, const ModelFlags& model, const std::string& random_weights,
                                      uint64_t seed) {
-  if (model.model_dir.empty() == random_weights.empty()) {
-    throw Error(ErrorCode::kInput, std::string(command) + ": expected either -m DIR or --random-weights CONFIG.json");
-  }
+  check_names_one(command, model, random_weights);
   if (random_weights.empty()) return load_engine(model, checkpoint_of(model));
-  const std::filesystem::path path = random_weights;
-  return Engine::random(parse_model_config(load_json(path), path.string()), engine_options(model), seed);
+  return Engine::random(config_of(random_weights), engine_options(model), seed);
 }
 
 }  // namespace vlcache

@@ -9,6 +9,9 @@
 
 namespace vlcache {
 
+// Bytes of the weights of that engine, before it is there.
+int64_t bench_weight_bytes(const char* command, const ModelFlags& model, const std::string& random_weights);
+
 // `command` is for messages. Throws Error(kInput) unless exactly one of model.model_dir and random_weights is given.
 std::unique_ptr<Engine> bench_engine(const char* command, const ModelFlags& model, const std::string& random_weights,
                                      uint64_t seed);

@@ -54,14 +54,25 @@ nlohmann::ordered_json to_json(const BenchReport& r) {
           {"version", VLCACHE_VERSION}};
 }
 
+bool differ(const std::vector<BenchReport>& reports, std::string BenchReport::*what) {
+  return std::ranges::any_of(reports, [&](const BenchReport& r) { return r.*what != reports[0].*what; });
+}
+
+// What is compared: policies, forms of weights, or both.
+std::string label(const std::vector<BenchReport>& reports, const BenchReport& r) {
+  if (!differ(reports, &BenchReport::weights)) return r.kv_mode;
+  return differ(reports, &BenchReport::kv_mode) ? r.weights + ", " + r.kv_mode : r.weights;
+}
+
 std::string comparison(const std::vector<BenchReport>& reports) {
-  std::string text =
-      "| model | test | policy | tokens/s | speed-up | by bytes | % of limit | KV MiB | kept | compressing ms |\n"
-      "|---|---|---|---:|---:|---:|---:|---:|---:|---:|\n";
+  std::string text = format(
+      "| model | test | %s | tokens/s | speed-up | by bytes | %% of limit | KV MiB | kept | compressing ms |\n"
+      "|---|---|---|---:|---:|---:|---:|---:|---:|---:|\n",
+      differ(reports, &BenchReport::weights) ? "weights" : "policy");
   for (const BenchReport& r : reports) {
     const BenchResult& b = r.result;
     text += format("| %s | %s | %s | %.1f ± %.1f | %.2f | %s | %.0f | %.1f | %.1f %% | %.1f |\n", r.model.c_str(),
-                   test_name(b.test).c_str(), r.kv_mode.c_str(), b.avg_ts, b.stddev_ts, r.speed_up,
+                   test_name(b.test).c_str(), label(reports, r).c_str(), b.avg_ts, b.stddev_ts, r.speed_up,
                    r.predicted > 0 ? two_digits(r.predicted).c_str() : "", b.limit_pct,
                    static_cast<double>(b.kv_bytes) / 1048576.0, 100 * b.kept_share, b.compress_ms);
   }
@@ -71,14 +82,15 @@ std::string comparison(const std::vector<BenchReport>& reports) {
 std::string csv(const std::vector<BenchReport>& reports) {
   std::string text =
       "model,n_prompt,n_gen,n_tiles,n_depth,n_seqs,n_threads,avg_ts,stddev_ts,limit_pct,limit,read_gb_s,bf16_tflops,"
-      "f32_tflops,kv_mode,kept_share,kv_bytes,compress_ms,speed_up,predicted_speed_up\n";
+      "f32_tflops,kv_mode,kept_share,kv_bytes,compress_ms,speed_up,predicted_speed_up,weights,bytes_per_token\n";
   for (const BenchReport& r : reports) {
     const BenchResult& b = r.result;
-    text += format("%s,%d,%d,%d,%d,%d,%d,%.3f,%.3f,%.1f,%s,%.1f,%.3f,%.3f,\"%s\",%.4f,%lld,%.3f,%.3f,%.3f\n",
+    text += format("%s,%d,%d,%d,%d,%d,%d,%.3f,%.3f,%.1f,%s,%.1f,%.3f,%.3f,\"%s\",%.4f,%lld,%.3f,%.3f,%.3f,%s,%.0f\n",
                    r.model.c_str(), b.test.n_prompt, b.test.n_gen, b.test.n_tiles, b.test.n_depth, b.test.n_seqs,
                    r.threads, b.avg_ts, b.stddev_ts, b.limit_pct, b.by_bandwidth ? "bandwidth" : "flops",
                    b.limits.read_gb_s, b.limits.bf16_tflops, b.limits.f32_tflops, r.kv_mode.c_str(), b.kept_share,
-                   static_cast<long long>(b.kv_bytes), b.compress_ms, r.speed_up, r.predicted);
+                   static_cast<long long>(b.kv_bytes), b.compress_ms, r.speed_up, r.predicted, r.weights.c_str(),
+                   b.bytes_per_token);
   }
   return text;
 }
@@ -97,7 +109,7 @@ std::string limits_table(const std::vector<BenchReport>& reports) {
 }
 
 bool compares(const std::vector<BenchReport>& reports) {
-  return std::ranges::any_of(reports, [&](const BenchReport& r) { return r.kv_mode != reports[0].kv_mode; });
+  return differ(reports, &BenchReport::kv_mode) || differ(reports, &BenchReport::weights);
 }
 
 // The next 1, 2 or 5 times a power of ten: an axis that ends there has short labels.
@@ -128,7 +140,8 @@ std::string bench_chart(const std::vector<BenchReport>& reports) {
   for (const BenchReport& r : reports) {
     const BenchCase& test = r.result.test;
     if (test.n_tiles > 0 || decodes(r) != decode) continue;
-    std::string name = r.kv_mode + (decode ? " tg" : " pp") + std::to_string(decode ? test.n_gen : test.n_prompt);
+    std::string name =
+        label(reports, r) + (decode ? " tg" : " pp") + std::to_string(decode ? test.n_gen : test.n_prompt);
     if (test.n_seqs > 1) name += " x " + std::to_string(test.n_seqs);
     if (r.threads != reports[0].threads) name += ", " + std::to_string(r.threads) + " threads";
     auto line = std::ranges::find(lines, name, &ChartLine::name);
@@ -140,15 +153,16 @@ std::string bench_chart(const std::vector<BenchReport>& reports) {
   }
   if (!(highest > 0)) return "";
   for (ChartLine& line : lines) std::ranges::sort(line.points, {}, &ChartPoint::x);
-  return svg_file(line_chart(lines, {.x_label = "tokens in the cache",
-                                     .y_label = std::string(decode ? "decoding" : "prefill") +
-                                                (ratio ? ", times as fast as " + reports[0].kv_mode : ", tokens/s"),
-                                     .x_ticks = {depths.begin(), depths.end()},
-                                     .y_high = round_up(highest),
-                                     .percent_x = false,
-                                     .percent_y = false,
-                                     .log_x = *depths.begin() > 0,
-                                     .reference = ratio ? 1.0 : -1.0}));
+  return svg_file(
+      line_chart(lines, {.x_label = "tokens in the cache",
+                         .y_label = std::string(decode ? "decoding" : "prefill") +
+                                    (ratio ? ", times as fast as " + label(reports, reports[0]) : ", tokens/s"),
+                         .x_ticks = {depths.begin(), depths.end()},
+                         .y_high = round_up(highest),
+                         .percent_x = false,
+                         .percent_y = false,
+                         .log_x = *depths.begin() > 0,
+                         .reference = ratio ? 1.0 : -1.0}));
 }
 
 }  // namespace vlcache

@@ -1,6 +1,7 @@
 // `vlcache info`: what a checkpoint is and costs, and how memory would be divided, before it is loaded.
 #include <algorithm>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "api/reuse_choice.h"
@@ -10,9 +11,15 @@
 #include "engine/memory_plan.h"
 #include "io/chat/chat_templates.h"
 #include "io/safetensors.h"
+#include "ops/factory.h"
 
 namespace vlcache {
 namespace {
+
+struct InfoFlags {
+  ModelFlags model;
+  bool json = false, fingerprint = false;
+};
 
 std::string human(double x, const char* unit) {
   const char* prefixes[] = {"", "k", "M", "G", "T"};
@@ -75,51 +82,64 @@ void describe_tier(const char* flag, const std::string& place, KvTier& tier, con
                                        : std::to_string(records.size()) + " records, " + bytes(held) + limit));
 }
 
-// Bytes of the weights in memory, with the matrices in the forms that the flags ask for.
-int64_t loaded_bytes(const ModelConfig& config, const WeightForms& forms, int64_t parameters, DType compute) {
-  const auto dense = static_cast<double>(dtype_bytes(compute));
-  double total = static_cast<double>(parameters) * dense;
-  const auto put = [&](WeightChoice choice, MatrixRole role, int64_t n_out, int64_t n_in) {
-    const std::optional<QuantForm> form = form_of(choice, role);
-    if (form) total += static_cast<double>(n_out * n_in) * (form->bits_per_weight(n_in) / 8 - dense);
-  };
-  const TextConfig& t = config.text;
-  const int64_t h = t.hidden_size;
-  for (const TextLayer& l : t.layers) {
-    const int64_t n_mlps = std::max<int64_t>(1, l.n_experts), gates = t.gated_mlp ? 2 : 1;
-    put(forms.text, MatrixRole::kUsual, l.q_size() + l.kv_size(), h);
-    put(forms.text, MatrixRole::kSensitive, l.kv_size(), h);
-    put(forms.text, MatrixRole::kUsual, h, l.q_size());
-    put(forms.text, MatrixRole::kUsual, n_mlps * gates * l.ffn_size, h);
-    put(forms.text, MatrixRole::kSensitive, n_mlps * h, l.ffn_size);
+// What was found out without loading the model.
+struct Found {
+  Checkpoint checkpoint;
+  ModelConfig config;
+  DType compute;
+  std::unique_ptr<Backend> backend;
+  int64_t stored_bytes = 0;
+  Model::Listing listing;
+};
+
+// Bytes of workspace for steps of so many rows.
+int64_t workspace_bytes(const Found& found, int64_t n_rows) {
+  const TextConfig& t = found.config.text;
+  const TextLayer most = t.widest();
+  const bool quantised = std::ranges::any_of(found.listing.weights.matrices, &LoadedMatrix::quantised);
+  const int64_t n_in = std::max({t.hidden_size, most.q_size(), most.mlp_width()});
+  return TextDecoder::workspace_bytes(t, found.compute, n_rows) +
+         (quantised ? found.backend->quantised_scratch_bytes(n_rows, n_in) : 0);
+}
+
+double bits_per_weight(const LoadedMatrix& matrix) {
+  return 8.0 * static_cast<double>(matrix.bytes) / static_cast<double>(matrix.n_parameters);
+}
+
+// Which matrices have which form, if not all have one.
+void describe_forms(const std::vector<LoadedMatrix>& matrices) {
+  std::vector<LoadedMatrix> sums;  // by form
+  std::vector<int64_t> counts;
+  for (const LoadedMatrix& matrix : matrices) {
+    const auto sum = std::ranges::find(sums, matrix.form, &LoadedMatrix::form);
+    const auto i = static_cast<size_t>(sum - sums.begin());
+    if (sum == sums.end()) sums.push_back({.form = matrix.form}), counts.push_back(0);
+    sums[i].n_parameters += matrix.n_parameters, sums[i].bytes += matrix.bytes, ++counts[i];
   }
-  put(forms.text, MatrixRole::kTokens, t.vocab_size * (t.tied_embeddings ? 1 : 2), h);
-  if (config.vision) {
-    const VisionConfig& v = *config.vision;
-    const int64_t n_layers = v.n_used_layers(), f = v.ffn_size;
-    put(forms.vision, MatrixRole::kUsual, n_layers * (4 * v.hidden_size + (v.traits.gated_mlp ? 2 : 1) * f),
-        v.hidden_size);
-    put(forms.vision, MatrixRole::kUsual, n_layers * v.hidden_size, f);
+  if (sums.size() < 2) return;
+  for (size_t i = 0; i < sums.size(); ++i) {
+    line("", format("%s: %lld matrices, %.2f bits a weight (%s)", bytes(sums[i].bytes).c_str(),
+                    static_cast<long long>(counts[i]), bits_per_weight(sums[i]), sums[i].form.c_str()));
   }
-  return static_cast<int64_t>(total);
 }
 
 // How memory is divided with these flags.
-void describe_memory(const ModelFlags& flags, int64_t weights) {
+void describe_memory(const ModelFlags& flags, const WeightList& weights) {
   ModelFlags memory_alone = flags;
   memory_alone.cache = {};
   const EngineOptions options = engine_options(memory_alone);
   const int64_t usable = usable_memory(), kv = options.kv_memory_bytes;
   line("memory", bytes(usable) + " that machine and cgroup grant:");
   const WeightForms forms = weight_forms(flags);
-  const bool quantised = forms.text != WeightChoice::kDense || forms.vision != WeightChoice::kDense;
-  line("  weights", bytes(weights) + (quantised ? " (language " + std::string(weight_choice_name(forms.text)) +
-                                                      ", vision " + std::string(weight_choice_name(forms.vision)) + ")"
-                                                : ""));
+  line("  weights",
+       bytes(weights.bytes) + (forms.quantised() ? " (language " + std::string(weight_choice_name(forms.text)) +
+                                                       ", vision " + std::string(weight_choice_name(forms.vision)) + ")"
+                                                 : ""));
+  if (forms.quantised()) describe_forms(weights.matrices);
   line("  --cache-ram", bytes(options.cache_bytes) + " at most, of prefixes, KV of pictures and their embeddings" +
                             (flags.cache_ram.empty() ? " (a quarter of it)" : ""));
   line("  --kv-memory",
-       bytes(kv > 0 ? kv : default_kv_bytes(usable, weights, options.cache_bytes)) +
+       bytes(kv > 0 ? kv : default_kv_bytes(usable, weights.bytes, options.cache_bytes)) +
            " at most, of running requests, and of prefixes once more" +
            (kv > 0 ? "" : " (three quarters of what weights and cache leave, a sixteenth of all at least)"));
   if (!flags.cache.disk.empty() && !std::filesystem::exists(disk_folder(flags.cache))) {
@@ -151,55 +171,104 @@ void describe_reuse(const ModelFlags& flags, const Checkpoint& checkpoint) {
   for (const char* name = "--reuse auto"; std::getline(lines, text); name = "") line(name, text);
 }
 
-void run(const ModelFlags& flags) {
-  const Checkpoint checkpoint = checkpoint_of(flags);
-  const ModelConfig config = Model::read_config(checkpoint);
-  const std::shared_ptr<const Safetensors> weights = checkpoint.tensors();
-  int64_t parameters = 0, stored_bytes = 0;
-  for (std::string_view name : weights->names()) {
-    const SafetensorsEntry& entry = *weights->find(name);
-    int64_t n = 1;
-    for (int64_t d : entry.shape) n *= d;
-    parameters += n;
-    stored_bytes += entry.end - entry.begin;
+Found find(const ModelFlags& flags, bool hashed) {
+  ModelFlags no_tiers = flags;
+  no_tiers.cache = {};
+  const EngineOptions options = engine_options(no_tiers);
+  Found found{.checkpoint = checkpoint_of(flags), .config = {}, .compute = {}, .backend = {}, .listing = {}};
+  found.config = Model::read_config(found.checkpoint);
+  found.compute = compute_dtype_of(found.config, options.dtype);
+  found.backend = make_backend(options.backend, found.compute, options.backend_options);
+  const std::shared_ptr<const Safetensors> files = found.checkpoint.tensors();
+  for (const std::string_view name : files->names()) {
+    const SafetensorsEntry& entry = *files->find(name);
+    found.stored_bytes += entry.end - entry.begin;
   }
-  const TextConfig& t = config.text;
-  line("architecture", config.model_type);
-  describe_text(t);
-  if (config.vision) describe_vision(*config.vision);
-  line("parameters", human(static_cast<double>(parameters), ""));
-  line("weights", bytes(stored_bytes) + " as " + std::string(dtype_name(config.dtype)));
-  line("KV cache", human(static_cast<double>(config.kv_bytes_per_token(2)) * 1000, "B") +
+  found.listing = Model::list(found.checkpoint, found.config, *found.backend, options.weights, hashed);
+  return found;
+}
+
+std::optional<std::string> fingerprint(const Found& found) {
+  if (!found.listing.fingerprint) return std::nullopt;
+  std::string text;
+  for (const uint8_t byte : *found.listing.fingerprint) text += format("%02x", byte);
+  return text;
+}
+
+void print_info_json(const Found& found, const InfoFlags& flags) {
+  const WeightList& weights = found.listing.weights;
+  nlohmann::ordered_json matrices = nlohmann::ordered_json::array();
+  for (const LoadedMatrix& matrix : weights.matrices) {
+    matrices.push_back({{"module", matrix.name},
+                        {"form", matrix.form},
+                        {"bits_per_weight", bits_per_weight(matrix)},
+                        {"bytes", matrix.bytes},
+                        {"parameters", matrix.n_parameters}});
+  }
+  const WeightForms forms = weight_forms(flags.model);
+  const bool f32_kv = found.compute == DType::kF32 && flags.model.kv_dtype != "bf16";
+  nlohmann::ordered_json json{{"architecture", found.config.model_type},
+                              {"parameters", weights.n_parameters},
+                              {"stored_bytes", found.stored_bytes},
+                              {"stored_dtype", dtype_name(found.config.dtype)},
+                              {"dtype", dtype_name(found.compute)},
+                              {"form", weight_choice_name(forms.text)},
+                              {"vision_form", weight_choice_name(forms.vision)},
+                              {"weight_bytes", weights.bytes},
+                              {"workspace_bytes", workspace_bytes(found, flags.model.prefill_chunk)},
+                              {"kv_bytes_per_token", found.config.kv_bytes_per_token(f32_kv ? 4 : 2)},
+                              {"max_positions", found.config.text.max_positions},
+                              {"weights", std::move(matrices)},
+                              {"fingerprint", nullptr}};
+  if (const auto print = fingerprint(found)) json["fingerprint"] = *print;
+  std::printf("%s\n", json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+}
+
+void describe_costs(const Found& found, int64_t rows) {
+  const TextConfig& t = found.config.text;
+  line("KV cache", human(static_cast<double>(found.config.kv_bytes_per_token(2)) * 1000, "B") +
                        " per 1k tokens in bf16 (2 x " + std::to_string(t.n_layers) + " layers x " +
                        std::to_string(t.layer(0).n_kv_heads) + " heads x " + std::to_string(t.layer(0).head_dim) +
                        " x 2 B)");
-  line("", human(static_cast<double>(config.kv_bytes_per_token(4)) * 1000, "B") + " per 1k tokens in f32");
-  const int32_t rows = EngineOptions().prefill_chunk;
-  const DType own = config.dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
-  const DType compute = flags.dtype == "auto" ? own : flags.dtype == "f32" ? DType::kF32 : DType::kBF16;
-  line("workspace", human(static_cast<double>(TextDecoder::workspace_bytes(t, compute, rows)), "B") + " for steps of " +
-                        std::to_string(rows) + " rows in " + std::string(dtype_name(compute)));
-  line("hidden states", human(static_cast<double>(t.hidden_size * dtype_bytes(compute)) * 1000, "B") +
+  line("", human(static_cast<double>(found.config.kv_bytes_per_token(4)) * 1000, "B") + " per 1k tokens in f32");
+  line("workspace", bytes(workspace_bytes(found, rows)) + " for steps of " + std::to_string(rows) + " rows in " +
+                        std::string(dtype_name(found.compute)));
+  line("hidden states", human(static_cast<double>(t.hidden_size * dtype_bytes(found.compute)) * 1000, "B") +
                             " per 1k prompt tokens, where a prompt is computed layer by layer (fastv, pyramid_infer)");
-  for (double cached : {0.0, 4096.0, 32768.0}) {
+  for (const double cached : {0.0, 4096.0, 32768.0}) {
     if (cached > static_cast<double>(t.max_positions)) continue;
     line(cached == 0 ? "FLOPs per token" : "", human(t.layers_flops(cached) + 2 * t.output_weights(), "") + " with " +
                                                    std::to_string(static_cast<int>(cached)) + " tokens cached");
   }
-  describe_template(checkpoint);
-  describe_memory(flags, loaded_bytes(config, weight_forms(flags), parameters, compute));
-  if (config.vision) describe_reuse(flags, checkpoint);
+}
+
+void run(const InfoFlags& flags) {
+  const Found found = find(flags.model, flags.fingerprint);
+  if (flags.json) return print_info_json(found, flags);
+  line("architecture", found.config.model_type);
+  describe_text(found.config.text);
+  if (found.config.vision) describe_vision(*found.config.vision);
+  line("parameters", human(static_cast<double>(found.listing.weights.n_parameters), ""));
+  line("weights", bytes(found.stored_bytes) + " as " + std::string(dtype_name(found.config.dtype)));
+  if (const auto print = fingerprint(found)) line("fingerprint", *print);
+  describe_costs(found, flags.model.prefill_chunk);
+  describe_template(found.checkpoint);
+  describe_memory(flags.model, found.listing.weights);
+  if (found.config.vision) describe_reuse(flags.model, found.checkpoint);
 }
 
 }  // namespace
 
 void add_info_command(const Command& app) {
-  auto flags = std::make_shared<ModelFlags>();
+  auto flags = std::make_shared<InfoFlags>();
   const Command command = app.add_command(
       "info",
       "architecture, parameters, bytes, KV bytes and FLOPs per token, who holds what of the memory, and whether "
       "pictures are reused");
-  add_model_flags(command, *flags, {.policy = false});
+  add_model_flags(command, flags->model, {.policy = false});
+  command.add("--json", flags->json, "print one JSON object instead: what is loaded, matrix by matrix");
+  command.add("--fingerprint", flags->fingerprint,
+              "also what identifies the model in stored KV; reads all weights for it");
   command.run([flags] { run(*flags); });
 }
 

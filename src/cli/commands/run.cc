@@ -31,10 +31,12 @@ struct RunFlags {
 };
 
 // What --weights made of the model.
-nlohmann::ordered_json weights_json(const Engine& engine) {
+nlohmann::ordered_json weights_json(Engine& engine) {
   const WeightForms& forms = engine.options().weights;
   return {{"form", weight_choice_name(forms.text)},
           {"vision_form", weight_choice_name(forms.vision)},
+          {"activations",
+           forms.quantised() ? engine.backend().quantised_activations() : dtype_name(engine.model().compute_dtype())},
           {"bytes", engine.model().weight_bytes()}};
 }
 

@@ -23,6 +23,17 @@ class CpuBackend final : public Backend {
 
   Weight pack(std::span<const Tensor> parts) override { return cpu::pack(isa_, compute_dtype_, parts); }
   Weight pack(const QuantSource& rows) override { return cpu::pack_quantised(compute_dtype_, rows); }
+  int64_t packed_bytes(int64_t n_out, int64_t n_in, const std::optional<QuantForm>& form) const override {
+    const int64_t panel = form ? cpu::QuantLayout{*form, n_in}.panel_bytes()
+                               : cpu::Panels{nullptr, compute_dtype_, n_out, n_in}.panel_bytes();
+    return (n_out + cpu::kPanel - 1) / cpu::kPanel * panel;
+  }
+  int64_t quantised_scratch_bytes(int64_t n_rows, int64_t n_in) const override {
+    return matmul_.quantised_scratch_bytes(n_rows, n_in);
+  }
+  std::string_view quantised_activations() const override {
+    return compute_dtype_ == DType::kBF16 ? "int15" : dtype_name(compute_dtype_);
+  }
   void matmul(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue) override {
     matmul_.run(x, w, y, epilogue);
   }

@@ -187,6 +187,9 @@ void run_panels(const PanelJob& job) {
   }
 }
 
+// A panel of quantised weights as values.
+int64_t values_bytes(int64_t n_in, DType dtype) { return round_up(n_in, kUnit) * kPanel * dtype_bytes(dtype); }
+
 // `n` columns of a tensor of outputs.
 Tensor outputs_of(const Tensor& t, int64_t first, int64_t n) {
   Tensor part(t.data + first * dtype_bytes(t.dtype), t.dtype, {t.rows(), n});
@@ -205,6 +208,22 @@ int64_t Matmul::scratch_bytes() const {
   for (const Scratch& tile : tiles_) bytes += tile.bytes();
   for (const Scratch& panel : values_) bytes += panel.bytes();
   return bytes;
+}
+
+int64_t Matmul::few_quantised_rows() const {
+  if (compute_dtype_ != DType::kBF16) return 0;
+  return isa_ >= Isa::kAvx512Bf16 ? kRowsBesideBf16 : byte_dots_ ? kByteDotRows : kWordDotRows;
+}
+
+// Kernels that widen bf16 take f32 as it is: weights are then exact, and cheaper to make.
+DType Matmul::values_dtype() const { return isa_ < Isa::kAvx512Bf16 ? DType::kF32 : compute_dtype_; }
+
+int64_t Matmul::quantised_scratch_bytes(int64_t n_rows, int64_t n_in) const {
+  const int64_t few = std::min(n_rows, few_quantised_rows());
+  int64_t bytes = few > 0 ? coded_bytes(few, n_in) : 0;
+  if (n_rows <= few_quantised_rows()) return bytes;
+  if (values_dtype() != compute_dtype_) bytes += n_rows * n_in * dtype_bytes(values_dtype());
+  return bytes + n_threads() * values_bytes(n_in, values_dtype());
 }
 
 void Matmul::run(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue) {
@@ -239,9 +258,7 @@ void Matmul::run_segment(const Tensor& x, const Weight& w, const WeightSegment& 
                          const Epilogue& epilogue) {
   if (segment.form) {
     const QuantPanels panels = quant_panels_of(w, segment);
-    const int64_t most = isa_ >= Isa::kAvx512Bf16 ? kRowsBesideBf16 : byte_dots_ ? kByteDotRows : kWordDotRows;
-    const bool few = x.rows() <= most;
-    return few && compute_dtype_ == DType::kBF16 ? by_codes(x, panels, y, epilogue) : by_values(x, panels, y, epilogue);
+    return x.rows() <= few_quantised_rows() ? by_codes(x, panels, y, epilogue) : by_values(x, panels, y, epilogue);
   }
   const Panels panels = panels_of(w, segment);
   const bool fast_panels = w.dtype == DType::kBF16 && isa_ >= Isa::kAvx512;
@@ -259,12 +276,11 @@ void Matmul::by_panels(const Tensor& x, const Panels& w, const Tensor& y, const 
 }
 
 void Matmul::by_values(const Tensor& x, const QuantPanels& w, const Tensor& y, const Epilogue& epilogue) {
-  // Kernels that widen bf16 take f32 as it is: weights are then exact, and cheaper to make.
-  const DType dtype = isa_ < Isa::kAvx512Bf16 ? DType::kF32 : compute_dtype_;
+  const DType dtype = values_dtype();
   const Tensor input = dtype == x.dtype ? x.view({x.rows(), w.layout.n_in}) : dense(x, dtype);
   const Panels values{nullptr, dtype, w.n_out, w.layout.n_in};
   values_.resize(std::max(values_.size(), static_cast<size_t>(n_threads())));
-  for (Scratch& panel : values_) panel.get(round_up(values.n_in, kUnit) * kPanel * dtype_bytes(dtype));
+  for (Scratch& panel : values_) panel.get(values_bytes(values.n_in, dtype));
   run_panels({isa_, input.data, input.stride, dtype_bytes(input.dtype), x.rows(), values, y, epilogue, &w, &values_});
 }
 

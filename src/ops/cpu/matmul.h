@@ -48,10 +48,14 @@ class Matmul {
   void by_codes(const Tensor& x, const QuantPanels& w, const Tensor& y, const Epilogue& epilogue);
 
   int64_t scratch_bytes() const;
+  // What scratch_bytes() grows to by products of up to n_rows rows with quantised matrices of up to n_in inputs.
+  int64_t quantised_scratch_bytes(int64_t n_rows, int64_t n_in) const;
 
  private:
   void run_segment(const Tensor& x, const Weight& w, const WeightSegment& segment, const Tensor& y,
                    const Epilogue& epilogue);
+  int64_t few_quantised_rows() const;  // multiplied with codes, as many as these
+  DType values_dtype() const;          // of panels of quantised weights as values
   bool by_tiles(const Tensor& x, const Panels& w, const Tensor& y, const Epilogue& epilogue, bool packed);
   Tensor dense(const Tensor& x, DType dtype);  // x itself, or a copy
 

@@ -218,6 +218,23 @@ TEST(QuantMatmul, ByCodesAndByValues) {
   }
 }
 
+// What products keep beside their operands is known before them.
+TEST(QuantMatmul, ScratchIsAsLargeAsItSays) {
+  set_threads(3);
+  constexpr int64_t kOut = 200, kIn = 300;
+  const RandomRows source(kInt4, kOut, kIn);
+  for (const Level& level : levels()) {
+    for (const DType dtype : {DType::kBF16, DType::kF32}) {
+      SCOPED_TRACE(level.name());
+      Matmul matmul(level.isa, dtype, level.byte_dots);
+      const Weight w = pack_quantised(dtype, source);
+      const Matrix x(dtype, 40, kIn), y(DType::kF32, 40, kOut);
+      for (int64_t n = 1; n <= 40; ++n) matmul.run(x.view.slice_rows(0, n), w, y.view.slice_rows(0, n), {});
+      EXPECT_EQ(matmul.scratch_bytes(), matmul.quantised_scratch_bytes(40, kIn));
+    }
+  }
+}
+
 // Rows that integers cannot hold: zero, below the normal numbers, infinite, NaN.
 TEST(QuantMatmul, RowsOutOfRange) {
   const RandomRows source(kInt4, 5, 64);

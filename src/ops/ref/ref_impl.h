@@ -14,6 +14,8 @@ class RefBackend : public Backend {
   // matmul.cc
   Weight pack(std::span<const Tensor> parts) override;
   Weight pack(const QuantSource& rows) override;
+  int64_t packed_bytes(int64_t n_out, int64_t n_in, const std::optional<QuantForm>& form) const override;
+  int64_t quantised_scratch_bytes(int64_t, int64_t) const override { return 0; }
   void matmul(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue) override;
   void embed(std::span<const int32_t> ids, const Weight& w, const Tensor& y) override;
 
