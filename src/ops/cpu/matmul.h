@@ -11,6 +11,7 @@
 namespace vlcache::cpu {
 
 class OneDnn;
+struct CodedRows;
 struct Panels;
 struct QuantPanels;
 
@@ -52,6 +53,8 @@ class Matmul {
  private:
   void run_segment(const Tensor& x, const Weight& w, const WeightSegment& segment, const Tensor& y,
                    const Epilogue& epilogue);
+  void by_code_tiles(const Tensor& x, const QuantPanels& w, const Tensor& y, const Epilogue& epilogue);
+  CodedRows coded(const Tensor& x, const QuantPanels& w, int64_t group);
   bool by_tiles(const Tensor& x, const Panels& w, const Tensor& y, const Epilogue& epilogue, bool packed);
   Tensor dense(const Tensor& x, DType dtype);  // x itself, or a copy
 
