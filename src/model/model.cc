@@ -103,16 +103,16 @@ Model::Model(const ModelConfig& config, Weights weights, Backend& backend, const
   if (config_.vision) encoder_.emplace(*config_.vision, *weights_.vision, backend);
   Sha256 hash;
   hash.add(std::as_bytes(std::span(weights_.hash)));
-  for (const std::string& text : {config_json, std::string(backend.name())}) {
+  const auto add = [&](const std::string& text) {
     hash.add(std::ssize(text));
     hash.add(std::as_bytes(std::span(text)));
-  }
+  };
+  add(config_json), add(std::string(backend.name()));
   hash.add(static_cast<int64_t>(compute_dtype()));
+  if (activation_bits() == ActivationBits::k8) add("activations of 8 bits");
   for (const LoadedMatrix& matrix : weights_.matrices) {
     if (!matrix.quantised) continue;
-    const std::string text = matrix.name + " " + matrix.form + " quantiser " + std::to_string(kQuantiserVersion);
-    hash.add(std::ssize(text));
-    hash.add(std::as_bytes(std::span(text)));
+    add(matrix.name + " " + matrix.form + " quantiser " + std::to_string(kQuantiserVersion));
   }
   std::ranges::copy_n(hash.finish().begin(), std::ssize(fingerprint_), fingerprint_.begin());
 }

@@ -1,5 +1,6 @@
 #include "model/weights.h"
 
+#include <algorithm>
 #include <array>
 
 #include "base/error.h"
@@ -264,6 +265,10 @@ Weights load_weights(const ModelConfig& config, std::unique_ptr<TensorSource> so
                                        std::string(dtype_name(compute)) + ": expected --weights dense, or --dtype " +
                                        std::string(dtype_name(asked)));
   }
+  if (backend.activation_bits() == ActivationBits::k8 && compute == DType::kF32) {
+    throw Error(ErrorCode::kInput,
+                "--activations int8 with arithmetic in f32, which is exact: leave out one of the two");
+  }
   Weights weights;
   WeightLoader load(*source, backend, options, weights);
   weights.text = load_text(load, config);
@@ -273,6 +278,12 @@ Weights load_weights(const ModelConfig& config, std::unique_ptr<TensorSource> so
     for (int64_t i = 0; i < std::ssize(config.vision->tap_layers); ++i) {
       weights.taps.push_back(config.projector.kind->load_tap(load, config, i));
     }
+  }
+  if (backend.activation_bits() == ActivationBits::k8 &&
+      std::ranges::none_of(weights.matrices, &LoadedMatrix::quantised)) {
+    throw Error(ErrorCode::kInput,
+                "--activations int8 without quantised weights has no effect: expected --weights int8, int4 or int4+ "
+                "beside it");
   }
   weights.hash = load.hash();
   weights.source = std::move(source);

@@ -203,8 +203,8 @@ Tensor outputs_of(const Tensor& t, int64_t first, int64_t n) {
 
 }  // namespace
 
-Matmul::Matmul(Isa isa, DType compute_dtype, bool byte_dots)
-    : isa_(isa), compute_dtype_(compute_dtype), onednn_(std::make_unique<OneDnn>()), byte_dots_(byte_dots) {}
+Matmul::Matmul(Isa isa, DType compute_dtype, const CodeProducts& codes)
+    : isa_(isa), compute_dtype_(compute_dtype), onednn_(std::make_unique<OneDnn>()), codes_(codes) {}
 Matmul::~Matmul() = default;
 
 int64_t Matmul::scratch_bytes() const {
@@ -246,8 +246,8 @@ void Matmul::run_segment(const Tensor& x, const Weight& w, const WeightSegment& 
                          const Epilogue& epilogue) {
   if (segment.form) {
     const QuantPanels panels = quant_panels_of(w, segment);
-    const bool any_rows = byte_dots_ && isa_ < Isa::kAvx512Bf16;
-    const bool codes = any_rows || x.rows() <= (byte_dots_ ? kRowsBesideBf16 : kWordDotRows);
+    const bool any_rows = (codes_.byte_dots && isa_ < Isa::kAvx512Bf16) || codes_.activation_bits == ActivationBits::k8;
+    const bool codes = any_rows || x.rows() <= (codes_.byte_dots ? kRowsBesideBf16 : kWordDotRows);
     return codes && compute_dtype_ == DType::kBF16 ? by_codes(x, panels, y, epilogue)
                                                    : by_values(x, panels, y, epilogue);
   }
@@ -278,7 +278,8 @@ void Matmul::by_values(const Tensor& x, const QuantPanels& w, const Tensor& y, c
 
 // x as integers for products with w, kCodedGroup rows at a time where there are many.
 CodedRows Matmul::coded(const Tensor& x, const QuantPanels& w, int64_t group) {
-  const QuantIsa isa{isa_, byte_dots_};
+  const CodedAs as{w.layout.form, codes_.activation_bits};
+  const QuantIsa isa{isa_, codes_.byte_dots};
   const int64_t n = x.rows(), n_in = w.layout.n_in;
   const CodedRows rows(coded_.get(CodedRows::bytes(n, n_in, group)), n, n_in, group);
   for (int64_t row = n; row < round_up(n, group); ++row) {  // rows of the last group that nothing reads
@@ -286,18 +287,18 @@ CodedRows Matmul::coded(const Tensor& x, const QuantPanels& w, int64_t group) {
   }
   if (n > 1 && n * n_in > 2 * kCodedPerThread) {
     parallel_ranges(n, round_up(kCodedPerThread / n_in + 1, group), [&](int64_t begin, int64_t end, int) {
-      code_rows(isa, x.slice_rows(begin, end), w.layout.form, rows.part(begin, end));
+      code_rows(isa, x.slice_rows(begin, end), as, rows.part(begin, end));
     });
   } else {
-    code_rows(isa, x, w.layout.form, rows);
+    code_rows(isa, x, as, rows);
   }
   return rows;
 }
 
 void Matmul::by_codes(const Tensor& x, const QuantPanels& w, const Tensor& y, const Epilogue& epilogue) {
   const int64_t few = w.layout.form.bits == 8 ? kFewCodedRowsOf8Bits : kFewCodedRows;
-  if (byte_dots_ && x.rows() > few) return by_code_tiles(x, w, y, epilogue);
-  const QuantIsa isa{isa_, byte_dots_};
+  if (codes_.byte_dots && x.rows() > few) return by_code_tiles(x, w, y, epilogue);
+  const QuantIsa isa{isa_, codes_.byte_dots};
   const int64_t n = x.rows();
   const CodedRows rows = coded(x, w, 1);
   const int64_t n_panels = (w.n_out + kPanel - 1) / kPanel;
@@ -331,7 +332,7 @@ void Matmul::by_code_tiles(const Tensor& x, const QuantPanels& w, const Tensor& 
           const int64_t n = std::min(kTileOutputs, columns.end - column);
           read_code_tile(isa_, w.layout, w.panel(column / kPanel), column / kTileOutputs % 2, tile);
           for (int64_t row = first; row < last; row += kCodedGroup) {
-            multiply_code_tile(isa_, rows, row, tile, sums);
+            multiply_code_tile(isa_, rows, row, tile, codes_.activation_bits, sums);
             finish_tile(isa_, {sums, kTileOutputs, row, std::min(kCodedGroup, last - row), column, n}, epilogue, y);
           }
         }

@@ -25,17 +25,21 @@ constexpr size_t kAheadBytes = 5120;
 
 // ---- rows as integers -----------------------------------------------------------------------------------------------
 
-constexpr float kLargest = 16256.0f;  // 128 * 127: hi = round(v / 128) fits a byte
-
-// What the codes of a form need of x.
-struct CodeOffset {
-  int offset;      // code_offset
-  bool by_halves;  // its groups are halves of a unit
-  explicit CodeOffset(const QuantForm& form) : offset(code_offset(form)), by_halves(form.group < kUnit) {}
+// How a unit is coded.
+struct UnitCode {
+  float largest;   // integer; 128 * 127, so that hi = round(v / 128) fits a byte
+  int offset;      // code_offset of the form
+  bool by_halves;  // groups are halves of a unit
+  bool one_byte;
+  UnitCode(const CodedAs& as, const CodedRows& rows)
+      : largest(as.bits == ActivationBits::k15 ? 16256.0f : 127.0f),
+        offset(code_offset(as.form)),
+        by_halves(as.form.group < kUnit),
+        one_byte(as.bits == ActivationBits::k8 && rows.group > 1) {}
 };
 
 template <bool kBytes, typename T>
-HWY_INLINE void code_unit(const T* x, size_t n, const CodeOffset& codes, CodedUnit& unit, UnitSums& sums) {
+HWY_INLINE void code_unit(const T* x, size_t n, const UnitCode& code, CodedUnit& unit, UnitSums& sums) {
   const F32Tag d;
   const I32Tag di;
   const size_t lanes = f32_lanes();
@@ -49,11 +53,11 @@ HWY_INLINE void code_unit(const T* x, size_t n, const CodeOffset& codes, CodedUn
   }
   const float largest = hn::GetLane(hn::MaxOfLanes(d, most));
   const bool finite = hn::GetLane(hn::SumOfLanes(d, none)) == 0.0f;
-  sums = {.scale = finite ? largest / kLargest : std::numeric_limits<float>::quiet_NaN()};
+  sums = {.scale = finite ? largest / code.largest : std::numeric_limits<float>::quiet_NaN()};
   // Below the normal numbers, a product with the reciprocal would overflow: such rows are zero.
   const bool zero = !finite || sums.scale < std::numeric_limits<float>::min();
   if (finite && zero) sums.scale = 0.0f;
-  const F32Vec reciprocal = hn::Set(d, zero ? 0.0f : kLargest / largest);
+  const F32Vec reciprocal = hn::Set(d, zero ? 0.0f : code.largest / largest);
   HWY_ALIGN int32_t whole[kUnit] = {};
   int32_t totals[2];
   for (size_t half = 0; half < 2; ++half) {
@@ -64,6 +68,10 @@ HWY_INLINE void code_unit(const T* x, size_t n, const CodeOffset& codes, CodedUn
       if constexpr (kBytes) {
         const hn::Rebind<int8_t, F32Tag> d8;
         int8_t* bytes = reinterpret_cast<int8_t*>(unit.codes) + i;
+        if (code.one_byte) {
+          hn::StoreU(hn::DemoteTo(d8, v), d8, bytes);
+          continue;
+        }
         const I32Vec high = hn::ShiftRight<7>(hn::Add(v, hn::Set(di, 64)));
         hn::StoreU(hn::DemoteTo(d8, high), d8, bytes);
         hn::StoreU(hn::DemoteTo(d8, hn::Sub(v, hn::ShiftLeft<7>(high))), d8, bytes + kUnit);
@@ -73,10 +81,10 @@ HWY_INLINE void code_unit(const T* x, size_t n, const CodeOffset& codes, CodedUn
     }
     totals[half] = hn::GetLane(hn::SumOfLanes(di, sum));
   }
-  if (!codes.by_halves) totals[0] += totals[1];
+  if (!code.by_halves) totals[0] += totals[1];
   for (size_t half = 0; half < 2; ++half) {
     sums.sums[half] = static_cast<float>(totals[half]) * sums.scale;
-    sums.less[half] = totals[half] * codes.offset;
+    sums.less[half] = totals[half] * code.offset;
   }
   if constexpr (!kBytes) {
     int16_t* words = reinterpret_cast<int16_t*>(unit.codes);
@@ -88,24 +96,24 @@ HWY_INLINE void code_unit(const T* x, size_t n, const CodeOffset& codes, CodedUn
 }
 
 template <bool kBytes, typename T>
-HWY_INLINE void code_typed(const Tensor& x, const CodeOffset& codes, const CodedRows& rows) {
+HWY_INLINE void code_typed(const Tensor& x, const UnitCode& code, const CodedRows& rows) {
   for (int64_t i = 0; i < rows.n_rows; ++i) {
     const T* row = x.row<T>(i);
     for (int64_t u = 0; u < rows.n_units; ++u) {
       const int64_t at = rows.at(i, u);
-      code_unit<kBytes>(row + u * kUnit, static_cast<size_t>(std::min(kUnit, x.row_size() - u * kUnit)), codes,
+      code_unit<kBytes>(row + u * kUnit, static_cast<size_t>(std::min(kUnit, x.row_size() - u * kUnit)), code,
                         rows.units[at], rows.sums[at]);
     }
   }
 }
 
-void code_words(const Tensor& x, const QuantForm& form, const CodedRows& rows) {
-  const CodeOffset codes(form);
-  x.dtype == DType::kF32 ? code_typed<false, float>(x, codes, rows) : code_typed<false, bf16>(x, codes, rows);
+void code_words(const Tensor& x, const CodedAs& as, const CodedRows& rows) {
+  const UnitCode code(as, rows);
+  x.dtype == DType::kF32 ? code_typed<false, float>(x, code, rows) : code_typed<false, bf16>(x, code, rows);
 }
-void code_bytes(const Tensor& x, const QuantForm& form, const CodedRows& rows) {
-  const CodeOffset codes(form);
-  x.dtype == DType::kF32 ? code_typed<true, float>(x, codes, rows) : code_typed<true, bf16>(x, codes, rows);
+void code_bytes(const Tensor& x, const CodedAs& as, const CodedRows& rows) {
+  const UnitCode code(as, rows);
+  x.dtype == DType::kF32 ? code_typed<true, float>(x, code, rows) : code_typed<true, bf16>(x, code, rows);
 }
 
 // ---- dot products ---------------------------------------------------------------------------------------------------
@@ -268,9 +276,9 @@ HWY_EXPORT(quant_by_bytes);
 
 }  // namespace
 
-void code_rows(QuantIsa isa, const Tensor& x, const QuantForm& form, const CodedRows& rows) {
-  if (isa.byte_dots) return VLCACHE_SIMD(isa.isa, code_bytes)(x, form, rows);
-  VLCACHE_SIMD(isa.isa, code_words)(x, form, rows);
+void code_rows(QuantIsa isa, const Tensor& x, const CodedAs& as, const CodedRows& rows) {
+  if (isa.byte_dots) return VLCACHE_SIMD(isa.isa, code_bytes)(x, as, rows);
+  VLCACHE_SIMD(isa.isa, code_words)(x, as, rows);
 }
 
 void quant_panel(QuantIsa isa, const QuantPanelArgs& args) {

@@ -60,9 +60,13 @@ struct QuantIsa {
   bool byte_dots;
 };
 
-// Rows of x (f32 or bf16) into `rows`, for products with codes of `form`. A row of x with a value that is not finite
+// Rows of x (f32 or bf16) into `rows`, for products with codes of a form. A row of x with a value that is not finite
 // becomes NaN.
-void code_rows(QuantIsa isa, const Tensor& x, const QuantForm& form, const CodedRows& rows);
+struct CodedAs {
+  QuantForm form;
+  ActivationBits bits = ActivationBits::k15;  // k8: |v| <= 127; for tiles, [32] s8 of v alone
+};
+void code_rows(QuantIsa isa, const Tensor& x, const CodedAs& as, const CodedRows& rows);
 
 // acc[r, c] = sum_k x[first_row + r, k] W[c, k] for the 64 outputs of a panel, in one order of sums whatever the number
 // of rows.
@@ -98,7 +102,8 @@ struct CodeTile {
 void read_code_tile(Isa isa, const QuantLayout& layout, const std::byte* panel, int64_t half, const CodeTile& out);
 // acc[r, c] = sum_k x[r, k] W[c, k] for the kCodedGroup rows of group `row / kCodedGroup` and 32 outputs: to the bit
 // what quant_panel gives. Needs byte dots. acc [kCodedGroup, kTileOutputs].
-void multiply_code_tile(Isa isa, const CodedRows& rows, int64_t row, const CodeTile& tile, float* acc);
+void multiply_code_tile(Isa isa, const CodedRows& rows, int64_t row, const CodeTile& tile, ActivationBits bits,
+                        float* acc);
 
 // A panel in packed.h's layout of dtype bf16 or f32: what QuantRows::dequantise gives, rounded to bf16.
 void dequantise_panel(Isa isa, const QuantLayout& layout, const std::byte* panel, DType dtype, std::byte* out);

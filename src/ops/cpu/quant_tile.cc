@@ -78,7 +78,8 @@ HWY_INLINE void add_products(const uint32_t* codes, const CodedUnit* x, size_t p
   }
 }
 
-template <size_t kBands>
+// kHalves: bytes of each input of x.
+template <size_t kBands, size_t kHalves>
 HWY_NOINLINE void multiply_rows(const CodedUnit* x, const UnitSums* x_sums, const CodeTile& tile, size_t output,
                                 float* acc_out) {
   const F32Tag d;
@@ -101,12 +102,14 @@ HWY_NOINLINE void multiply_rows(const CodedUnit* x, const UnitSums* x_sums, cons
       }
       const size_t part = band * kUnit / kBands;
       add_products<kBands>(codes, x, part, sums);
+      if constexpr (kHalves == 2) {
 #pragma GCC unroll 8
-      for (auto& row : sums) {
+        for (auto& row : sums) {
 #pragma GCC unroll 2
-        for (I32Vec& v : row) v = hn::ShiftLeft<7>(v);
+          for (I32Vec& v : row) v = hn::ShiftLeft<7>(v);
+        }
+        add_products<kBands>(codes, x, kUnit + part, sums);
       }
-      add_products<kBands>(codes, x, kUnit + part, sums);
 #pragma GCC unroll 8
       for (size_t r = 0; r < kTileRows; ++r) {
         const F32Vec x_scale = hn::Set(d, x_sums[r].scale), x_sum = hn::Set(d, x_sums[r].sums[band]);
@@ -129,19 +132,21 @@ HWY_NOINLINE void multiply_rows(const CodedUnit* x, const UnitSums* x_sums, cons
 }
 #endif
 
-void multiply_code_tile(const CodedRows& rows, int64_t row, const CodeTile& tile, float* acc) {
+void multiply_code_tile(const CodedRows& rows, int64_t row, const CodeTile& tile, ActivationBits bits, float* acc) {
 #if defined(VLCACHE_BYTE_DOTS)
   const int64_t at = rows.at(row, 0);
+  const bool halves = bits == ActivationBits::k15;
+  const auto multiply = tile.bands == 1 ? (halves ? multiply_rows<1, 2> : multiply_rows<1, 1>)
+                                        : (halves ? multiply_rows<2, 2> : multiply_rows<2, 1>);
   for (size_t r = 0; r < kCodedGroup; r += kTileRows) {
     for (size_t output = 0; output < kTileOutputs; output += kTileVectors * kTileLanes) {
       const CodedUnit* x = rows.units + at + r;
       const UnitSums* sums = rows.sums + at + r;
-      float* to = acc + r * kTileOutputs + output;
-      tile.bands == 1 ? multiply_rows<1>(x, sums, tile, output, to) : multiply_rows<2>(x, sums, tile, output, to);
+      multiply(x, sums, tile, output, acc + r * kTileOutputs + output);
     }
   }
 #else
-  (void)rows, (void)row, (void)tile, (void)acc;
+  (void)rows, (void)row, (void)tile, (void)bits, (void)acc;
   CHECK(false);
 #endif
 }
@@ -162,9 +167,10 @@ void read_code_tile(Isa isa, const QuantLayout& layout, const std::byte* panel, 
   VLCACHE_SIMD(isa, read_code_tile)(layout, panel, half, out);
 }
 
-void multiply_code_tile(Isa isa, const CodedRows& rows, int64_t row, const CodeTile& tile, float* acc) {
+void multiply_code_tile(Isa isa, const CodedRows& rows, int64_t row, const CodeTile& tile, ActivationBits bits,
+                        float* acc) {
   CHECK(rows.group == kCodedGroup && row % kCodedGroup == 0);
-  VLCACHE_SIMD(isa, multiply_code_tile)(rows, row, tile, acc);
+  VLCACHE_SIMD(isa, multiply_code_tile)(rows, row, tile, bits, acc);
 }
 
 }  // namespace vlcache::cpu
