@@ -115,6 +115,7 @@ struct DenseAttentionArgs {
   Tensor first_row_probs;
 };
 
+// size: the contract of all arithmetic, one function an op.
 class Backend {
  public:
   virtual ~Backend() = default;
