@@ -265,7 +265,8 @@ Weights load_weights(const ModelConfig& config, std::unique_ptr<TensorSource> so
                                        std::string(dtype_name(asked)));
   }
   Weights weights;
-  WeightLoader load(*source, backend, options, weights);
+  PackedWeights packed(options, backend, source->where());
+  WeightLoader load(*source, backend, options, packed, weights);
   weights.text = load_text(load, config);
   if (config.vision) {
     weights.vision = load_vision(load, config);
@@ -274,7 +275,8 @@ Weights load_weights(const ModelConfig& config, std::unique_ptr<TensorSource> so
       weights.taps.push_back(config.projector.kind->load_tap(load, config, i));
     }
   }
-  weights.hash = load.hash();
+  weights.hash = packed.hit() ? packed.hash() : load.hash();
+  weights.packed_file = packed.finish(weights.hash);
   weights.source = std::move(source);
   return weights;
 }
