@@ -84,8 +84,11 @@ ModelConfig Model::read_config(const Checkpoint& checkpoint) {
 
 std::unique_ptr<Model> Model::load(const Checkpoint& checkpoint, const ModelConfig& config, Backend& backend,
                                    const LoadOptions& options) {
-  Weights weights = load_weights(config, checkpoint_source(checkpoint.tensors()), backend, options);
-  return std::unique_ptr<Model>(new Model(config, std::move(weights), backend, checkpoint.config().raw().dump()));
+  const std::string config_json = checkpoint.config().raw().dump();
+  LoadOptions with_identity = options;
+  with_identity.source_identity = checkpoint.tensors()->identity() + "config " + config_json + "\n";
+  Weights weights = load_weights(config, checkpoint_source(checkpoint.tensors()), backend, with_identity);
+  return std::unique_ptr<Model>(new Model(config, std::move(weights), backend, config_json));
 }
 
 std::unique_ptr<Model> Model::load(const Checkpoint& checkpoint, Backend& backend, const LoadOptions& options) {

@@ -55,6 +55,7 @@ class Model {
   bool sees_images() const { return encoder_.has_value(); }
   int64_t n_parameters() const { return weights_.n_parameters; }
   int64_t weight_bytes() const { return weights_.bytes; }
+  PackedUse packed_file() const { return weights_.packed_file; }
   const Weights& weights() const { return weights_; }
   // Hash of the weights, the forms of quantised ones, config.json and the arithmetic: two models with the same
   // fingerprint compute the same.

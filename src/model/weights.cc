@@ -270,7 +270,8 @@ Weights load_weights(const ModelConfig& config, std::unique_ptr<TensorSource> so
                 "--activations int8 with arithmetic in f32, which is exact: leave out one of the two");
   }
   Weights weights;
-  WeightLoader load(*source, backend, options, weights);
+  PackedWeights packed(options, backend, source->where());
+  WeightLoader load(*source, backend, options, packed, weights);
   weights.text = load_text(load, config);
   if (config.vision) {
     weights.vision = load_vision(load, config);
@@ -279,6 +280,7 @@ Weights load_weights(const ModelConfig& config, std::unique_ptr<TensorSource> so
       weights.taps.push_back(config.projector.kind->load_tap(load, config, i));
     }
   }
+<<<<<<< HEAD
   if (backend.activation_bits() == ActivationBits::k8 &&
       std::ranges::none_of(weights.matrices, &LoadedMatrix::quantised)) {
     throw Error(ErrorCode::kInput,
@@ -286,6 +288,10 @@ Weights load_weights(const ModelConfig& config, std::unique_ptr<TensorSource> so
                 "beside it");
   }
   weights.hash = load.hash();
+=======
+  weights.hash = packed.hit() ? packed.hash() : load.hash();
+  weights.packed_file = packed.finish(weights.hash);
+>>>>>>> h-pack
   weights.source = std::move(source);
   return weights;
 }

@@ -131,6 +131,10 @@ class Backend {
   virtual Weight pack(std::span<const Tensor> parts) = 0;
   // The same of quantised rows, which keep their form: bit for bit the weights that QuantRows::dequantise gives.
   virtual Weight pack(const QuantSource& rows) = 0;
+  // Names the layout of packed matrices for files that hold them: another name for every change of it.
+  virtual std::string_view packed_layout() const = 0;
+  // Bytes of a segment of n_out outputs in that layout; form none: in the compute dtype.
+  virtual int64_t packed_bytes(const std::optional<QuantForm>& form, int64_t n_out, int64_t n_in) const = 0;
   // y [n, n_out] = epilogue(x [n, n_in] W^T). y: compute dtype, or f32 (logits). y must not alias x. Of quantised
   // weights, f32 computes exactly: dequantised in f32. bf16 may round either the weights to bf16 or the rows of x to 15
   // bits for each 32 inputs, which changes the result by less than its own rounding does; with ActivationBits::k8 it

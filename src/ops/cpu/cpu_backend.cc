@@ -28,6 +28,10 @@ class CpuBackend final : public Backend {
 
   Weight pack(std::span<const Tensor> parts) override { return cpu::pack(isa_, compute_dtype_, parts); }
   Weight pack(const QuantSource& rows) override { return cpu::pack_quantised(compute_dtype_, rows); }
+  std::string_view packed_layout() const override { return cpu::kPackedLayout; }
+  int64_t packed_bytes(const std::optional<QuantForm>& form, int64_t n_out, int64_t n_in) const override {
+    return cpu::packed_bytes(compute_dtype_, form, n_out, n_in);
+  }
   void matmul(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue) override {
     matmul_.run(x, w, y, epilogue);
   }

@@ -119,6 +119,10 @@ Weight RefBackend::pack(const QuantSource& rows) {
   return w;
 }
 
+int64_t RefBackend::packed_bytes(const std::optional<QuantForm>& form, int64_t n_out, int64_t n_in) const {
+  return n_out * (form ? QuantRecord{*form, n_in}.bytes() : n_in * dtype_bytes(compute_dtype_));
+}
+
 void RefBackend::matmul(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue) {
   const int64_t n = x.rows(), n_in = w.n_in, n_out = w.n_out;
   check_compute(x);

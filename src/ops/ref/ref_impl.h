@@ -15,6 +15,8 @@ class RefBackend : public Backend {
   // matmul.cc
   Weight pack(std::span<const Tensor> parts) override;
   Weight pack(const QuantSource& rows) override;
+  std::string_view packed_layout() const override { return "rows, 1"; }
+  int64_t packed_bytes(const std::optional<QuantForm>& form, int64_t n_out, int64_t n_in) const override;
   void matmul(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue) override;
   void embed(std::span<const int32_t> ids, const Weight& w, const Tensor& y) override;
 
