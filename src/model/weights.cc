@@ -280,18 +280,14 @@ Weights load_weights(const ModelConfig& config, std::unique_ptr<TensorSource> so
       weights.taps.push_back(config.projector.kind->load_tap(load, config, i));
     }
   }
-<<<<<<< HEAD
   if (backend.activation_bits() == ActivationBits::k8 &&
       std::ranges::none_of(weights.matrices, &LoadedMatrix::quantised)) {
     throw Error(ErrorCode::kInput,
                 "--activations int8 without quantised weights has no effect: expected --weights int8, int4 or int4+ "
                 "beside it");
   }
-  weights.hash = load.hash();
-=======
   weights.hash = packed.hit() ? packed.hash() : load.hash();
   weights.packed_file = packed.finish(weights.hash);
->>>>>>> h-pack
   weights.source = std::move(source);
   return weights;
 }
