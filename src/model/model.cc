@@ -59,19 +59,19 @@ bool lacks_encoder(const ModelConfig& config, const Checkpoint& checkpoint) {
 }
 
 std::array<uint8_t, 16> model_fingerprint(const WeightHash& weights, std::span<const LoadedMatrix> matrices,
-                                       const Backend& backend, const std::string& config_json) {
+                                          const Backend& backend, const std::string& config_json) {
   Sha256 hash;
   hash.add(std::as_bytes(std::span(weights)));
-  for (const std::string& text : {config_json, std::string(backend.name())}) {
+  const auto add = [&](const std::string& text) {
     hash.add(std::ssize(text));
     hash.add(std::as_bytes(std::span(text)));
-  }
+  };
+  add(config_json), add(std::string(backend.name()));
   hash.add(static_cast<int64_t>(backend.compute_dtype()));
+  if (backend.activation_bits() == ActivationBits::k8) add("activations of 8 bits");
   for (const LoadedMatrix& matrix : matrices) {
     if (!matrix.quantised) continue;
-    const std::string text = matrix.name + " " + matrix.form + " quantiser " + std::to_string(kQuantiserVersion);
-    hash.add(std::ssize(text));
-    hash.add(std::as_bytes(std::span(text)));
+    add(matrix.name + " " + matrix.form + " quantiser " + std::to_string(kQuantiserVersion));
   }
   std::array<uint8_t, 16> fingerprint{};
   std::ranges::copy_n(hash.finish().begin(), std::ssize(fingerprint), fingerprint.begin());
@@ -104,8 +104,11 @@ ModelConfig Model::read_config(const Checkpoint& checkpoint) {
 
 std::unique_ptr<Model> Model::load(const Checkpoint& checkpoint, const ModelConfig& config, Backend& backend,
                                    const LoadOptions& options) {
-  Weights weights = load_weights(config, checkpoint_source(checkpoint.tensors()), backend, options);
-  return std::unique_ptr<Model>(new Model(config, std::move(weights), backend, checkpoint.config().raw().dump()));
+  const std::string config_json = checkpoint.config().raw().dump();
+  LoadOptions with_identity = options;
+  with_identity.source_identity = checkpoint.tensors()->identity() + "config " + config_json + "\n";
+  Weights weights = load_weights(config, checkpoint_source(checkpoint.tensors()), backend, with_identity);
+  return std::unique_ptr<Model>(new Model(config, std::move(weights), backend, config_json));
 }
 
 Model::Listing Model::list(const Checkpoint& checkpoint, const ModelConfig& config, Backend& backend,

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <functional>
 #include <mutex>
+#include <numeric>
 
 #include "base/error.h"
 #include "base/threads.h"
@@ -83,6 +84,7 @@ WeightLoader::HashState WeightLoader::make_hash() {
 }
 
 void WeightLoader::add_to_hash(const std::string& name, const Tensor& t) {
+  if (packed_.hit()) return;  // the file knows the hash
   const std::string head = name + " " + t.describe() + "\n";
   XXH3_128bits_update(hash_.get(), head.data(), head.size());
   XXH3_128bits_update(hash_.get(), t.data, static_cast<size_t>(t.bytes()));
@@ -108,6 +110,7 @@ std::string WeightLoader::prefix(const std::vector<std::string_view>& prefixes, 
 
 Weight WeightLoader::matrix(const std::vector<std::string>& names, const std::vector<int64_t>& n_out, int64_t n_in,
                             const RowForms& forms, const std::vector<int64_t>& pairs) {
+  if (auto w = restored(names[0], std::accumulate(n_out.begin(), n_out.end(), int64_t{0}), n_in)) return std::move(*w);
   std::vector<Tensor> parts;
   std::vector<Buffer> copies;
   for (size_t i = 0; i < names.size(); ++i) {
@@ -121,6 +124,7 @@ Weight WeightLoader::matrix(const std::vector<std::string>& names, const std::ve
 }
 
 Weight WeightLoader::transposed_matrix(const std::string& name, int64_t n_out, int64_t n_in, const RowForms& forms) {
+  if (auto w = restored(name, n_out, n_in)) return std::move(*w);
   std::vector<Buffer> copies;
   const Tensor from = aligned(name, {n_in, n_out}, copies);
   Buffer memory;
@@ -128,6 +132,7 @@ Weight WeightLoader::transposed_matrix(const std::string& name, int64_t n_out, i
 }
 
 Weight WeightLoader::unit_rows(const std::string& name, int64_t n_out, int64_t n_in, const RowForms& forms) {
+  if (auto w = restored(name, n_out, n_in)) return std::move(*w);
   std::vector<Buffer> copies;
   const Tensor from = aligned(name, {n_out, n_in}, copies);
   const auto scale_all = [&](const Tensor& to) {
@@ -151,6 +156,7 @@ Weight WeightLoader::patch_matrix(const std::string& name, const VisionConfig& v
     const int64_t stored[] = {v.hidden_size, v.n_channels, v.n_frames, v.patch_size, v.patch_size};
     return exchanged_matrix(name, stored, {v.hidden_size, v.n_channels, v.n_frames, area});
   }
+  if (auto w = restored(name, v.hidden_size, v.n_channels * area)) return std::move(*w);
   std::vector<Buffer> copies;
   const Tensor kernel = aligned(name, {v.hidden_size, v.n_channels, v.patch_size, v.patch_size}, copies);
   const std::vector<Tensor> parts = {kernel.view({v.hidden_size, v.n_channels * area})};
@@ -159,9 +165,10 @@ Weight WeightLoader::patch_matrix(const std::string& name, const VisionConfig& v
 
 Weight WeightLoader::exchanged_matrix(const std::string& name, std::span<const int64_t> stored,
                                       const std::array<int64_t, 4>& dims) {
+  const auto [n_out, a, b, n] = dims;
+  if (auto w = restored(name, n_out, a * b * n)) return std::move(*w);
   std::vector<Buffer> copies;
   const Tensor from = aligned(name, stored, copies);
-  const auto [n_out, a, b, n] = dims;
   const int64_t bytes = n * dtype_bytes(from.dtype);
   const auto exchange = [&, a = a, b = b](const Tensor& to) {
     for (int64_t row = 0; row < to.rows(); ++row) {
@@ -180,20 +187,28 @@ Weight WeightLoader::exchanged_matrix(const std::string& name, std::span<const i
 std::vector<Weight> WeightLoader::stacked(const Stack& stack, const RowForms& forms) {
   const auto& [name, n, n_out, n_in, transposed] = stack;
   const int64_t rows = transposed ? n_in : n_out, width = transposed ? n_out : n_in;
+  std::vector<Weight> weights;
+  const auto name_of = [&](int64_t i) { return name + "[" + std::to_string(i) + "]"; };
+  while (std::ssize(weights) < n) {
+    auto w = restored(name_of(std::ssize(weights)), n_out, n_in);
+    if (!w) break;
+    weights.push_back(std::move(*w));
+  }
+  const int64_t n_restored = std::ssize(weights);
+  if (n_restored == n) return weights;
   std::vector<Buffer> copies;
   const Tensor all = aligned(name, {n, rows, width}, copies);
   Buffer turned;
-  std::vector<Weight> weights;
   int64_t kept_bytes = 0;
-  for (int64_t i = 0; i < n; ++i) {
+  for (int64_t i = n_restored; i < n; ++i) {
     const Tensor stored = all.slice_rows(i, i + 1).view({rows, width});
     const Tensor part =
         transposed ? made(all.dtype, {n_out, n_in}, turned, [&](const Tensor& to) { transpose(stored, to); }) : stored;
-    weights.push_back(pack_rows(name + "[" + std::to_string(i) + "]", {part}, forms));
+    weights.push_back(pack_rows(name_of(i), {part}, forms));
     kept_bytes += out_.matrices.back().bytes;
   }
   source_.release(name);
-  count(all.numel(), all.bytes(), kept_bytes);
+  count((n - n_restored) * n_out * n_in, all.bytes(), kept_bytes);
   return weights;
 }
 
@@ -201,18 +216,22 @@ Tensor WeightLoader::vector(const std::vector<std::string>& names, const std::ve
   int64_t n = 0;
   for (const int64_t size : sizes) n += size;
   const Tensor out = own({n});
+  if (restored(names[0], out)) return out;
   int64_t at = 0;
   for (size_t i = 0; i < names.size(); ++i) {
     convert(names[i], {sizes[i]}, out.slice_rows(at, at + sizes[i]));
     at += sizes[i];
   }
+  packed_.add(names[0], out);
   return out;
 }
 
 Tensor WeightLoader::rows(const std::string& name, int64_t n, int64_t width, std::vector<int64_t> stored) {
   if (!source_.has_shape(name, stored)) source_.get(name, stored);  // throws before memory is taken for such a size
   const Tensor out = own({n, width});
+  if (restored(name, out)) return out;
   convert(name, stored, out);
+  packed_.add(name, out);
   return out;
 }
 
@@ -232,9 +251,12 @@ Weight WeightLoader::table(const std::string& name, int64_t n, int64_t width) {
 }
 
 bool WeightLoader::equal(const std::string& a, const std::string& b, std::initializer_list<int64_t> shape) {
+  const std::string question = a + " = " + b;
+  if (const std::optional<bool> known = packed_.answer(question)) return *known;
   const Tensor x = source_.get(a, shape), y = source_.get(b, shape);
   const bool same = x.dtype == y.dtype && std::memcmp(x.data, y.data, static_cast<size_t>(x.bytes())) == 0;
   source_.release(b);
+  packed_.add(question, same);
   return same;
 }
 
@@ -252,6 +274,33 @@ Tensor WeightLoader::aligned(const std::string& name, std::span<const int64_t> s
     t.data = copy.data();
   }
   return t;
+}
+
+std::optional<Weight> WeightLoader::restored(const std::string& name, int64_t n_out, int64_t n_in) {
+  std::optional<Weight> w = packed_.matrix(name, n_out, n_in);
+  if (w) {
+    list(name, *w);
+    count(n_out * n_in, 0, w->bytes());
+  }
+  return w;
+}
+
+bool WeightLoader::restored(const std::string& name, const Tensor& to) {
+  if (!packed_.values(name, to)) return false;
+  count(to.numel(), 0, to.bytes());
+  return true;
+}
+
+// Adds the matrix to the list of those that are loaded; its segments may be without memory.
+void WeightLoader::list(const std::string& name, const Weight& w) {
+  LoadedMatrix loaded{.name = name, .n_parameters = w.n_out * w.n_in};
+  for (const WeightSegment& segment : w.segments) {
+    loaded.bytes += backend_.packed_bytes(segment.form, segment.n_out, w.n_in);
+    loaded.form += (loaded.form.empty() ? "" : " | ") +
+                   (segment.form ? segment.form->describe() : std::string(dtype_name(w.dtype)));
+    loaded.quantised |= segment.form.has_value();
+  }
+  out_.matrices.push_back(std::move(loaded));
 }
 
 Weight WeightLoader::pack(const std::vector<std::string>& names, const std::vector<Tensor>& parts,
@@ -279,16 +328,12 @@ Weight WeightLoader::pack_rows(const std::string& name, const std::vector<Tensor
       runs.push_back(next);
     }
   }
-  const int64_t n_in = parts[0].row_size();
-  LoadedMatrix loaded{.name = name, .n_parameters = n_rows * n_in};
-  for (const auto& [n, form] : runs) {
-    loaded.form += (loaded.form.empty() ? "" : " | ") +
-                   (form ? form->describe() : std::string(dtype_name(backend_.compute_dtype())));
-    loaded.quantised |= form.has_value();
-    loaded.bytes += backend_.packed_bytes(n, n_in, form);
+  if (mode_ != Mode::kLoad) {
+    Weight w{.n_out = n_rows, .n_in = parts[0].row_size(), .dtype = backend_.compute_dtype()};
+    for (const auto& [n, form] : runs) w.segments.push_back({.n_out = n, .form = form});
+    list(name, w);
+    return w;
   }
-  out_.matrices.push_back(loaded);
-  if (mode_ != Mode::kLoad) return {.n_out = n_rows, .n_in = n_in};
   std::vector<Weight> weights;
   std::vector<Tensor> left = parts;
   size_t at = 0;
@@ -306,7 +351,8 @@ Weight WeightLoader::pack_rows(const std::string& name, const std::vector<Tensor
   }
   CHECK(at == left.size());
   Weight w = weights.size() == 1 ? std::move(weights[0]) : stack(std::move(weights));
-  out_.matrices.back().bytes = w.bytes();
+  list(name, w);
+  packed_.add(name, w);
   return w;
 }
 
@@ -350,7 +396,7 @@ void WeightLoader::count(int64_t n_parameters, int64_t source_bytes, int64_t kep
 
 // `more`: bytes of the matrix in work.
 void WeightLoader::tell_progress(int64_t more) const {
-  if (options_.progress) options_.progress(done_bytes_ + more, source_.total_bytes());
+  if (options_.progress && !packed_.hit()) options_.progress(done_bytes_ + more, source_.total_bytes());
 }
 
 }  // namespace vlcache

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,9 +24,15 @@ class WeightLoader {
     kList,  // the same without a hash
   };
   // All must outlive the loader. Converted tensors are owned by `out`, which also counts them.
-  WeightLoader(TensorSource& source, Backend& backend, const LoadOptions& options, Weights& out,
+  WeightLoader(TensorSource& source, Backend& backend, const LoadOptions& options, PackedWeights& packed, Weights& out,
                Mode mode = Mode::kLoad)
-      : source_(source), backend_(backend), options_(options), out_(out), mode_(mode), hash_(make_hash()) {}
+      : source_(source),
+        backend_(backend),
+        options_(options),
+        packed_(packed),
+        out_(out),
+        mode_(mode),
+        hash_(make_hash()) {}
 
   // All n rows of a matrix of the language model, or of the vision encoder, in the form that is asked for.
   RowForms text_form(int64_t n_rows, MatrixRole role) const { return {{n_rows, form_of(options_.forms.text, role)}}; }
@@ -73,7 +80,7 @@ class WeightLoader {
   // Whether two tensors are the same to the bit.
   bool equal(const std::string& a, const std::string& b, std::initializer_list<int64_t> shape);
 
-  // Hash (XXH3) of name, type, shape and every byte of all tensors read, in order.
+  // Hash (XXH3) of name, type, shape and every byte of all tensors read, in order; none of a packed file's hit.
   WeightHash hash() const;
 
  private:
@@ -84,6 +91,10 @@ class WeightLoader {
   Tensor aligned(const std::string& name, std::initializer_list<int64_t> shape, std::vector<Buffer>& copies) {
     return aligned(name, std::span(shape.begin(), shape.size()), copies);
   }
+  // A matrix that a packed file has.
+  std::optional<Weight> restored(const std::string& name, int64_t n_out, int64_t n_in);
+  bool restored(const std::string& name, const Tensor& to);
+  void list(const std::string& name, const Weight& w);
   Weight pack(const std::vector<std::string>& names, const std::vector<Tensor>& parts, const RowForms& forms = {});
   Weight pack_rows(const std::string& name, const std::vector<Tensor>& parts, const RowForms& forms);
   Weight pack_run(const std::string& name, const std::vector<Tensor>& parts, const std::optional<QuantForm>& form);
@@ -108,6 +119,7 @@ class WeightLoader {
   TensorSource& source_;
   Backend& backend_;
   const LoadOptions& options_;
+  PackedWeights& packed_;
   Weights& out_;
   Mode mode_;
   HashState hash_;

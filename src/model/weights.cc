@@ -1,5 +1,6 @@
 #include "model/weights.h"
 
+#include <algorithm>
 #include <array>
 
 #include "base/error.h"
@@ -254,16 +255,17 @@ VisionWeights load_vision(WeightLoader& load, const ModelConfig& config) {
   return w;
 }
 
-}  // namespace
-
-namespace {
-
-void load_all(const ModelConfig& config, DType compute, const WeightForms& forms, WeightLoader& load,
+void load_all(const ModelConfig& config, const Backend& backend, const WeightForms& forms, WeightLoader& load,
               Weights& weights) {
+  const DType compute = backend.compute_dtype();
   if (const DType asked = forms.dense.value_or(compute); asked != compute) {
     throw Error(ErrorCode::kInput, "--weights " + std::string(dtype_name(asked)) + " with arithmetic in " +
                                        std::string(dtype_name(compute)) + ": expected --weights dense, or --dtype " +
                                        std::string(dtype_name(asked)));
+  }
+  if (backend.activation_bits() == ActivationBits::k8 && compute == DType::kF32) {
+    throw Error(ErrorCode::kInput,
+                "--activations int8 with arithmetic in f32, which is exact: leave out one of the two");
   }
   weights.text = load_text(load, config);
   if (config.vision) {
@@ -273,7 +275,12 @@ void load_all(const ModelConfig& config, DType compute, const WeightForms& forms
       weights.taps.push_back(config.projector.kind->load_tap(load, config, i));
     }
   }
-  weights.hash = load.hash();
+  if (backend.activation_bits() == ActivationBits::k8 &&
+      std::ranges::none_of(weights.matrices, &LoadedMatrix::quantised)) {
+    throw Error(ErrorCode::kInput,
+                "--activations int8 without quantised weights has no effect: expected --weights int8, int4 or int4+ "
+                "beside it");
+  }
 }
 
 }  // namespace
@@ -281,8 +288,11 @@ void load_all(const ModelConfig& config, DType compute, const WeightForms& forms
 Weights load_weights(const ModelConfig& config, std::unique_ptr<TensorSource> source, Backend& backend,
                      const LoadOptions& options) {
   Weights weights;
-  WeightLoader load(*source, backend, options, weights);
-  load_all(config, backend.compute_dtype(), options.forms, load, weights);
+  PackedWeights packed(options, backend, source->where());
+  WeightLoader load(*source, backend, options, packed, weights);
+  load_all(config, backend, options.forms, load, weights);
+  weights.hash = packed.hit() ? packed.hash() : load.hash();
+  weights.packed_file = packed.finish(weights.hash);
   weights.source = std::move(source);
   return weights;
 }
@@ -291,9 +301,11 @@ WeightList list_weights(const ModelConfig& config, std::unique_ptr<TensorSource>
                         const WeightForms& forms, bool hashed) {
   const LoadOptions options{.progress = {}, .forms = forms};
   Weights weights;
-  WeightLoader load(*source, backend, options, weights, hashed ? WeightLoader::Mode::kHash : WeightLoader::Mode::kList);
-  load_all(config, backend.compute_dtype(), forms, load, weights);
-  return {std::move(weights.matrices), weights.n_parameters, weights.bytes, weights.hash};
+  PackedWeights packed(options, backend, source->where());  // off
+  WeightLoader load(*source, backend, options, packed, weights,
+                    hashed ? WeightLoader::Mode::kHash : WeightLoader::Mode::kList);
+  load_all(config, backend, forms, load, weights);
+  return {std::move(weights.matrices), weights.n_parameters, weights.bytes, load.hash()};
 }
 
 }  // namespace vlcache

@@ -21,6 +21,10 @@
 
 namespace vlcache {
 
+// How x enters products of bf16 with quantised weights: with at least 15 bits for each 32 inputs, or with 8 (one signed
+// byte each, 127 the largest magnitude of 32), as other engines have it.
+enum class ActivationBits : uint8_t { k15, k8 };
+
 enum class Activation : uint8_t { kNone, kSilu, kGelu, kGeluTanh, kQuickGelu, kRelu };
 
 // Consecutive outputs of a packed matrix that are stored alike, in the backend's layout.
@@ -111,7 +115,7 @@ struct DenseAttentionArgs {
   Tensor first_row_probs;
 };
 
-// size: a function for each op.
+// size: the contract of all arithmetic, one function an op.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -119,6 +123,7 @@ class Backend {
   // The level of its kernels; code beside the backend uses no higher one.
   virtual Isa isa() const { return Isa::kScalar; }
   virtual DType compute_dtype() const = 0;  // bf16 or f32: dtype of all activations and packed weights
+  virtual ActivationBits activation_bits() const { return ActivationBits::k15; }
 
   // ---- weights ----------------------------------------------------------------------------------------------------
   // One matrix [sum of rows, n_in] from `parts` (f32, bf16 or f16, [rows_i, n_in]) stacked in order (fused q,k,v;
@@ -126,17 +131,14 @@ class Backend {
   virtual Weight pack(std::span<const Tensor> parts) = 0;
   // The same of quantised rows, which keep their form: bit for bit the weights that QuantRows::dequantise gives.
   virtual Weight pack(const QuantSource& rows) = 0;
-  // What `pack` makes of a matrix [n_out, n_in] in memory, padding included; without a form in the compute dtype.
-  virtual int64_t packed_bytes(int64_t n_out, int64_t n_in, const std::optional<QuantForm>& form) const = 0;
-  // What matmul needs beside its operands to multiply up to n_rows rows with quantised matrices of up to n_in inputs:
-  // rows that were made integers, panels that became values. It is kept from product to product.
-  virtual int64_t quantised_scratch_bytes(int64_t n_rows, int64_t n_in) const = 0;
-  // How few rows of x enter products with quantised matrices: "f32", "bf16", or "int15" (integers of 15 bits with a
-  // scale for every 32 inputs). Many rows enter in the compute dtype.
-  virtual std::string_view quantised_activations() const { return dtype_name(compute_dtype()); }
+  // Names the layout of packed matrices for files that hold them: another name for every change of it.
+  virtual std::string_view packed_layout() const = 0;
+  // Bytes of a segment of n_out outputs in that layout; form none: in the compute dtype.
+  virtual int64_t packed_bytes(const std::optional<QuantForm>& form, int64_t n_out, int64_t n_in) const = 0;
   // y [n, n_out] = epilogue(x [n, n_in] W^T). y: compute dtype, or f32 (logits). y must not alias x. Of quantised
   // weights, f32 computes exactly: dequantised in f32. bf16 may round either the weights to bf16 or the rows of x to 15
-  // bits for each 32 inputs, which changes the result by less than its own rounding does.
+  // bits for each 32 inputs, which changes the result by less than its own rounding does; with ActivationBits::k8 it
+  // rounds x to 8.
   virtual void matmul(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue = {}) = 0;
   // y[i, :] = W[ids[i], :]. W packed (tied embeddings) or plain rows of any float dtype. ids in [0, n_out).
   virtual void embed(std::span<const int32_t> ids, const Weight& w, const Tensor& y) = 0;
@@ -221,6 +223,14 @@ class Backend {
   // Adds to `stats` what queries q [n_rows, H, d] of one sequence attend to: its last rows, or those placed by
   // stats.n_after. Never materialises [n_rows, n_slots]. window, n_sinks, positions and hidden slots as in attention.
   virtual void attention_stats(const Tensor& q, const KvView& kv, const AttentionArgs& args, AttentionStats& stats) = 0;
+
+  // ---- products of quantised weights ------------------------------------------------------------------------------
+  // What matmul needs beside its operands at most to multiply up to n_rows rows with matrices of up to n_in inputs that
+  // `--weights` quantises: rows as integers, panels as values. It is kept from product to product.
+  virtual int64_t quantised_scratch_bytes(int64_t n_rows, int64_t n_in) const = 0;
+  // How few rows of x enter products with quantised matrices: "f32", "bf16", or integers with a scale for every 32
+  // inputs, "int15" or "int8".
+  virtual std::string_view quantised_activations() const { return dtype_name(compute_dtype()); }
 };
 
 // Activation by the name that `hidden_act` uses: silu, gelu, gelu_pytorch_tanh, gelu_new, quick_gelu, relu. Throws

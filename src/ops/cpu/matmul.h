@@ -11,6 +11,7 @@
 namespace vlcache::cpu {
 
 class OneDnn;
+struct CodedRows;
 struct Panels;
 struct QuantPanels;
 
@@ -30,11 +31,16 @@ class Scratch {
   Buffer buffer_;
 };
 
+// How codes of quantised weights are multiplied.
+struct CodeProducts {
+  bool byte_dots = false;  // by dot products of bytes, which the CPU must have (cpu_features.h)
+  ActivationBits activation_bits = ActivationBits::k15;
+};
+
 // Holds primitives and scratch: one product at a time.
 class Matmul {
  public:
-  // byte_dots: whether to use dot products of bytes, which the CPU must have (cpu_features.h).
-  Matmul(Isa isa, DType compute_dtype, bool byte_dots = false);
+  Matmul(Isa isa, DType compute_dtype, const CodeProducts& codes = {});
   ~Matmul();
 
   // Backend::matmul. x, y and the residual may have strided rows.
@@ -48,14 +54,17 @@ class Matmul {
   void by_codes(const Tensor& x, const QuantPanels& w, const Tensor& y, const Epilogue& epilogue);
 
   int64_t scratch_bytes() const;
-  // What scratch_bytes() grows to by products of up to n_rows rows with quantised matrices of up to n_in inputs.
+  // What scratch_bytes() grows to at most by products of up to n_rows rows with quantised matrices of up to n_in
+  // inputs.
   int64_t quantised_scratch_bytes(int64_t n_rows, int64_t n_in) const;
 
  private:
   void run_segment(const Tensor& x, const Weight& w, const WeightSegment& segment, const Tensor& y,
                    const Epilogue& epilogue);
-  int64_t few_quantised_rows() const;  // multiplied with codes, as many as these
-  DType values_dtype() const;          // of panels of quantised weights as values
+  int64_t most_coded_rows() const;  // multiplied with codes
+  DType values_dtype() const;       // of panels of quantised weights as values
+  void by_code_tiles(const Tensor& x, const QuantPanels& w, const Tensor& y, const Epilogue& epilogue);
+  CodedRows coded(const Tensor& x, const QuantPanels& w, int64_t group);
   bool by_tiles(const Tensor& x, const Panels& w, const Tensor& y, const Epilogue& epilogue, bool packed);
   Tensor dense(const Tensor& x, DType dtype);  // x itself, or a copy
 
@@ -64,7 +73,7 @@ class Matmul {
   std::unique_ptr<OneDnn> onednn_;
   Scratch x_copy_;
   std::vector<Scratch> tiles_;  // one per thread
-  bool byte_dots_;
+  CodeProducts codes_;
   Scratch coded_;                // rows of x as integers
   std::vector<Scratch> values_;  // a panel of quantised weights as values, one per thread
 };

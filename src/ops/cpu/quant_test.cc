@@ -194,18 +194,28 @@ TEST(QuantMatmul, ByCodesAndByValues) {
     std::vector<std::byte> first;  // of the first level with fused multiply-adds
     for (const Level& level : levels()) {
       SCOPED_TRACE(level.name());
-      Matmul matmul(level.isa, DType::kBF16, level.byte_dots);
+      Matmul matmul(level.isa, DType::kBF16, {level.byte_dots});
       const Weight w = pack_quantised(DType::kBF16, source);
       const QuantPanels panels = quant_panels_of(w, w.segments[0]);
-      const Matrix x(DType::kBF16, 6, kIn), y(DType::kF32, 6, kOut), one(DType::kF32, 1, kOut);
+      // 19 rows: few and many at once, a last group of three.
+      const Matrix x(DType::kBF16, 19, kIn), y(DType::kF32, 19, kOut), few(DType::kF32, 6, kOut);
       matmul.by_codes(x.view, panels, y.view, {});
       expect_product(x, values, y, 4e-4);  // 15 bits for each unit's largest
       if (level.isa != Isa::kScalar) {
         if (first.empty()) first = y.memory;
         EXPECT_EQ(first, y.memory);
       }
-      matmul.by_codes(x.view.slice_rows(5, 6), panels, one.view, {});
-      EXPECT_EQ(std::memcmp(one.view.data, y.view.slice_rows(5, 6).data, kOut * 4), 0) << "depends on the batch";
+      matmul.by_codes(x.view.slice_rows(13, 19), panels, few.view, {});
+      EXPECT_EQ(std::memcmp(few.view.data, y.view.slice_rows(13, 19).data, few.memory.size()), 0)
+          << "depends on the batch";
+      if (form.scale == ScaleKind::kF16) {
+        Matmul of_8_bits(level.isa, DType::kBF16, {level.byte_dots, ActivationBits::k8});
+        of_8_bits.by_codes(x.view, panels, y.view, {});
+        expect_product(x, values, y, 0.03);
+        of_8_bits.by_codes(x.view.slice_rows(13, 19), panels, few.view, {});
+        EXPECT_EQ(std::memcmp(few.view.data, y.view.slice_rows(13, 19).data, few.memory.size()), 0)
+            << "depends on the batch, with activations of 8 bits";
+      }
       matmul.by_values(x.view, panels, y.view, {});
       expect_product(x, values, y, 0x1p-6);  // weights in bf16, those of one code and group alike
 
@@ -218,19 +228,23 @@ TEST(QuantMatmul, ByCodesAndByValues) {
   }
 }
 
-// What products keep beside their operands is known before them.
-TEST(QuantMatmul, ScratchIsAsLargeAsItSays) {
+// What products keep beside their operands is known before them, for the form that needs most.
+TEST(QuantMatmul, ScratchIsNoLargerThanItSays) {
   set_threads(3);
   constexpr int64_t kOut = 200, kIn = 300;
-  const RandomRows source(kInt4, kOut, kIn);
+  const RandomRows source(kInt8, kOut, kIn);
   for (const Level& level : levels()) {
     for (const DType dtype : {DType::kBF16, DType::kF32}) {
       SCOPED_TRACE(level.name());
-      Matmul matmul(level.isa, dtype, level.byte_dots);
-      const Weight w = pack_quantised(dtype, source);
-      const Matrix x(dtype, 40, kIn), y(DType::kF32, 40, kOut);
-      for (int64_t n = 1; n <= 40; ++n) matmul.run(x.view.slice_rows(0, n), w, y.view.slice_rows(0, n), {});
-      EXPECT_EQ(matmul.scratch_bytes(), matmul.quantised_scratch_bytes(40, kIn));
+      for (const ActivationBits bits : {ActivationBits::k15, ActivationBits::k8}) {
+        Matmul matmul(level.isa, dtype, {level.byte_dots, bits});
+        const Weight w = pack_quantised(dtype, source);
+        const Matrix x(dtype, 40, kIn), y(DType::kF32, 40, kOut);
+        for (int64_t n = 1; n <= 40; ++n) matmul.run(x.view.slice_rows(0, n), w, y.view.slice_rows(0, n), {});
+        const int64_t said = matmul.quantised_scratch_bytes(40, kIn);
+        EXPECT_LE(matmul.scratch_bytes(), said);
+        EXPECT_GT(2 * matmul.scratch_bytes(), said);
+      }
     }
   }
 }
@@ -240,7 +254,7 @@ TEST(QuantMatmul, RowsOutOfRange) {
   const RandomRows source(kInt4, 5, 64);
   for (const Level& level : levels()) {
     SCOPED_TRACE(level.name());
-    Matmul matmul(level.isa, DType::kBF16, level.byte_dots);
+    Matmul matmul(level.isa, DType::kBF16, {level.byte_dots});
     const Weight w = pack_quantised(DType::kBF16, source);
     const Matrix x(DType::kBF16, 4, 64), y(DType::kF32, 4, 5);
     std::fill_n(x.view.row<bf16>(0), 64, to_bf16(0.0f));

@@ -5,16 +5,19 @@
 
 namespace vlcache {
 
+// size: Backend's.
 class RefBackend : public Backend {
  public:
-  explicit RefBackend(DType compute_dtype);
+  explicit RefBackend(DType compute_dtype, ActivationBits activation_bits = ActivationBits::k15);
   std::string_view name() const override { return "ref"; }
   DType compute_dtype() const override { return compute_dtype_; }
+  ActivationBits activation_bits() const override { return activation_bits_; }
 
   // matmul.cc
   Weight pack(std::span<const Tensor> parts) override;
   Weight pack(const QuantSource& rows) override;
-  int64_t packed_bytes(int64_t n_out, int64_t n_in, const std::optional<QuantForm>& form) const override;
+  std::string_view packed_layout() const override { return "rows, 1"; }
+  int64_t packed_bytes(const std::optional<QuantForm>& form, int64_t n_out, int64_t n_in) const override;
   int64_t quantised_scratch_bytes(int64_t, int64_t) const override { return 0; }
   void matmul(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue) override;
   void embed(std::span<const int32_t> ids, const Weight& w, const Tensor& y) override;
@@ -65,6 +68,7 @@ class RefBackend : public Backend {
   std::vector<float> vector_of(const Tensor& t, int64_t n) const;
 
   DType compute_dtype_;
+  ActivationBits activation_bits_;
 };
 
 }  // namespace vlcache
