@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/sha256.h"
+#include "io/quantised/quantised_tensors.h"
 #include "io/safetensors.h"
 #include "model/projector.h"
 #include "ops/quantiser.h"
@@ -84,7 +85,9 @@ ModelConfig Model::read_config(const Checkpoint& checkpoint) {
 
 std::unique_ptr<Model> Model::load(const Checkpoint& checkpoint, const ModelConfig& config, Backend& backend,
                                    const LoadOptions& options) {
-  Weights weights = load_weights(config, checkpoint_source(checkpoint.tensors()), backend, options);
+  std::unique_ptr<const QuantisedTensors> quantised = QuantisedTensors::open(checkpoint.config(), checkpoint.tensors());
+  Weights weights =
+      load_weights(config, checkpoint_source(checkpoint.tensors(), std::move(quantised)), backend, options);
   return std::unique_ptr<Model>(new Model(config, std::move(weights), backend, checkpoint.config().raw().dump()));
 }
 

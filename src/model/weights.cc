@@ -154,10 +154,10 @@ void load_output(WeightLoader& load, const ModelConfig& config, const std::strin
                                           "weight, and config.json does not say tie_word_embeddings");
   }
   const RowForms form = load.text_form(c.vocab_size, MatrixRole::kTokens);
-  // A table that is only looked up stays in the file, unless it is to take less memory than there.
+  // A table that is only looked up stays in the file, unless it is to take less memory than there, or is codes there.
   const auto load_table = [&] {
-    return form[0].form ? load.matrix(embed, c.vocab_size, c.hidden_size, form)
-                        : load.table(embed, c.vocab_size, c.hidden_size);
+    return form[0].form || load.coded(embed) ? load.matrix(embed, c.vocab_size, c.hidden_size, form)
+                                             : load.table(embed, c.vocab_size, c.hidden_size);
   };
   if (c.unit_head && !name.empty()) {
     w.embed = load_table();
@@ -265,6 +265,7 @@ Weights load_weights(const ModelConfig& config, std::unique_ptr<TensorSource> so
                                        std::string(dtype_name(asked)));
   }
   Weights weights;
+  weights.stored.format = source->format();
   WeightLoader load(*source, backend, options, weights);
   weights.text = load_text(load, config);
   if (config.vision) {
