@@ -1,18 +1,23 @@
-// Matrix products against the limits of the machine: one line per shape, rows and dtype, in percent of the read
-// bandwidth (few rows) and of the arithmetic peak (many), both probed right before and after. Usage: gemm_bench
-// [bf16|f32] [model] [rows...]
+// Matrix products against the limits of the machine: one line per shape, rows and form of the weights, in percent of
+// the read bandwidth (few rows) and of the arithmetic peak (many), both probed right before and after. Usage:
+// gemm_bench [bf16|f32|int4|int6|int8] [model] [rows...]
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/threads.h"
 #include "ops/cpu/matmul.h"
 #include "ops/cpu/packed.h"
+#include "ops/cpu/quant_panel.h"
 #include "ops/limits.h"
+#include "ops/quantiser.h"
 
 namespace vlcache {
 namespace {
@@ -74,39 +79,62 @@ Tensor filled(Buffer& buffer, DType dtype, int64_t rows, int64_t columns) {
   return Tensor(buffer.data(), dtype, {rows, columns});
 }
 
-void bench(const Shape& shape, DType dtype, const std::vector<int64_t>& all_rows) {
+// Weights and activations of a run.
+struct Kind {
+  std::string_view name;
+  DType dtype;  // of activations
+  std::optional<QuantForm> form;
+};
+
+constexpr Kind kKinds[] = {
+    {"bf16", DType::kBF16, {}},    {"f32", DType::kF32, {}},      {"int4", DType::kBF16, kInt4},
+    {"int6", DType::kBF16, kInt6}, {"int8", DType::kBF16, kInt8},
+};
+
+// A way to multiply with copy i of the weights.
+struct Way {
+  const char* name;
+  std::function<void(int i)> run;
+};
+
+void bench(const Shape& shape, const Kind& kind, const std::vector<int64_t>& all_rows) {
   const cpu::Isa isa = cpu::fastest_isa();
-  cpu::Matmul matmul(isa, dtype);
+  cpu::Matmul matmul(isa, kind.dtype, {cpu::has_byte_dots(isa)});
   Buffer source, x_memory;
-  const Tensor rows_of_w = filled(source, dtype, shape.n_out, shape.n_in);
+  const Tensor rows_of_w = filled(source, kind.dtype, shape.n_out, shape.n_in);
   std::vector<Weight> weights;
-  const int64_t copies = 1 + kColdBytes / rows_of_w.bytes();
-  for (int64_t i = 0; i < copies; ++i) weights.push_back(cpu::pack(isa, dtype, {&rows_of_w, 1}));
+  do {
+    weights.push_back(kind.form ? cpu::pack_quantised(kind.dtype, QuantisedRows(*kind.form, {rows_of_w}))
+                                : cpu::pack(isa, kind.dtype, {&rows_of_w, 1}));
+  } while (std::ssize(weights) * weights[0].bytes() <= kColdBytes);
+  const double bytes = static_cast<double>(weights[0].bytes());
+  const auto of = [&](int i) -> const Weight& { return weights[static_cast<size_t>(i) % weights.size()]; };
   for (int64_t rows : all_rows) {
-    const Tensor x = filled(x_memory, dtype, rows, shape.n_in);
-    Buffer y_memory(rows * shape.n_out * dtype_bytes(dtype));
-    const Tensor y(y_memory.data(), dtype, {rows, shape.n_out});
-    const auto dense = [&](int i) {
-      const Weight& w = weights[static_cast<size_t>(i) % weights.size()];
-      return cpu::panels_of(w, w.segments[0]);
-    };
+    const Tensor x = filled(x_memory, kind.dtype, rows, shape.n_in);
+    Buffer y_memory(rows * shape.n_out * dtype_bytes(kind.dtype));
+    const Tensor y(y_memory.data(), kind.dtype, {rows, shape.n_out});
+    const auto dense = [&](int i) { return cpu::panels_of(of(i), of(i).segments[0]); };
+    const auto quantised = [&](int i) { return cpu::quant_panels_of(of(i), of(i).segments[0]); };
+    const std::vector<Way> ways =
+        kind.form ? std::vector<Way>{{"codes", [&](int i) { matmul.by_codes(x, quantised(i), y, {}); }},
+                                     {"values", [&](int i) { matmul.by_values(x, quantised(i), y, {}); }}}
+                  : std::vector<Way>{{"own", [&](int i) { matmul.by_panels(x, dense(i), y, {}); }},
+                                     {"oneDNN", [&](int i) { matmul.by_onednn(x, dense(i), y, {}); }}};
     const MachineLimits before = limits_probe().measure(0.2);
-    const double few = median_ms([&](int i) { matmul.by_panels(x, dense(i), y, {}); });
-    const double many = median_ms([&](int i) { matmul.by_onednn(x, dense(i), y, {}); });
+    std::vector<double> ms;
+    for (const Way& way : ways) ms.push_back(median_ms(way.run));
     const MachineLimits after = limits_probe().measure(0.2);
     const double gb_s = (before.read_gb_s + after.read_gb_s) / 2;
-    const double tflops = dtype == DType::kBF16 ? (before.bf16_tflops + after.bf16_tflops) / 2
-                                                : (before.f32_tflops + after.f32_tflops) / 2;
-    const double bytes = static_cast<double>(rows_of_w.bytes());
+    const double tflops = kind.dtype == DType::kBF16 ? (before.bf16_tflops + after.bf16_tflops) / 2
+                                                     : (before.f32_tflops + after.f32_tflops) / 2;
     const double flops = 2.0 * static_cast<double>(rows * shape.n_out * shape.n_in);
-    std::printf("%-6s %-7s %s M=%-5ld", shape.model, shape.name, std::string(dtype_name(dtype)).c_str(),
+    std::printf("%-6s %-7s %s M=%-5ld", shape.model, shape.name, std::string(kind.name).c_str(),
                 static_cast<long>(rows));
-    const auto print = [&](const char* name, double ms) {
-      std::printf("  %s %8.3f ms", name, ms);
-      if (rows <= 16) std::printf(" %5.1f %% read", 100 * bytes / ms / 1e6 / gb_s);
-      std::printf(" %5.1f %% flop", 100 * flops / ms / 1e9 / tflops);
-    };
-    print("own", few), print("oneDNN", many);
+    for (size_t i = 0; i < ways.size(); ++i) {
+      std::printf("  %s %8.3f ms", ways[i].name, ms[i]);
+      if (rows <= 16) std::printf(" %5.1f %% read", 100 * bytes / ms[i] / 1e6 / gb_s);
+      std::printf(" %5.1f %% flop", 100 * flops / ms[i] / 1e9 / tflops);
+    }
     std::printf("  of %.1f GB/s, %.3f TFLOP/s\n", gb_s, tflops);
     std::fflush(stdout);
   }
@@ -116,16 +144,14 @@ void bench(const Shape& shape, DType dtype, const std::vector<int64_t>& all_rows
 }  // namespace vlcache
 
 int main(int argc, char** argv) {
-  using vlcache::DType;
-  DType dtype = DType::kBF16;
+  const vlcache::Kind* kind = vlcache::kKinds;
   std::vector<int64_t> rows;
   std::string model;
   for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
-    if (arg == "f32")
-      dtype = DType::kF32;
-    else if (arg == "bf16")
-      dtype = DType::kBF16;
+    const auto* named = std::ranges::find(vlcache::kKinds, arg, &vlcache::Kind::name);
+    if (named != std::end(vlcache::kKinds))
+      kind = named;
     else if (std::atol(argv[i]) > 0 && arg.find_first_not_of("0123456789") == std::string::npos)
       rows.push_back(std::atol(argv[i]));
     else
@@ -133,7 +159,7 @@ int main(int argc, char** argv) {
   }
   if (rows.empty()) rows = {1, 4, 8, 16, 32, 512, 577, 2048};
   for (const vlcache::Shape& shape : vlcache::kShapes) {
-    if (model.empty() || model == shape.model) vlcache::bench(shape, dtype, rows);
+    if (model.empty() || model == shape.model) vlcache::bench(shape, *kind, rows);
   }
   return 0;
 }

@@ -98,9 +98,9 @@ std::unique_ptr<Engine> Engine::load(const Checkpoint& checkpoint, const EngineO
                                          std::to_string(video_processor->frames_per_unit()));
     }
   }
-  engine->start(
-      Model::load(checkpoint, config, *engine->backend_, {.progress = options.progress, .forms = options.weights}),
-      options);
+  engine->start(Model::load(checkpoint, config, *engine->backend_,
+                            {.progress = options.progress, .forms = options.weights, .packed = options.packed}),
+                options);
   if (processor != nullptr) {
     engine->image_reader_ = std::make_unique<ImageReader>(*engine->model_, std::move(processor), make_processor);
     engine->document_reader_ = std::make_unique<DocumentReader>(*engine->image_reader_);

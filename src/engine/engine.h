@@ -34,6 +34,7 @@ struct EngineOptions {
   BackendOptions backend_options;   // its strings must outlive loading
   std::optional<DType> dtype;       // bf16 or f32; default: the checkpoint's, f16 as bf16
   WeightForms weights;              // which matrices are quantised when they are loaded
+  PackedCacheOptions packed;        // where the result is stored for the next start; default: nowhere
   std::optional<KvCodec> kv_codec;  // default: bf16, f32 when computing in f32
   int32_t prefill_chunk = 512;      // rows of a step at most
   int64_t cache_bytes = 0;          // of caches beyond running requests; 0: none

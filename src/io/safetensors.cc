@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/sha256.h"
 
 namespace vlcache {
 namespace {
@@ -62,6 +63,19 @@ class MappedFile {
       throw Error(ErrorCode::kIo, path_.string() + ": was " + std::to_string(bytes_) + " bytes when opened, is now " +
                                       std::to_string(info.st_size) + ": another process is writing to it");
     }
+  }
+  std::string identity() const {
+    struct stat info = {};
+    if (::fstat(fd_, &info) != 0) fail_io(path_, "cannot be read", errno);
+    std::error_code ec;
+    const std::filesystem::path real = std::filesystem::canonical(path_, ec);
+    uint64_t header_bytes = 0;  // the header was parsed: it lies within the file
+    std::memcpy(&header_bytes, data_, sizeof header_bytes);
+    Sha256 hash;
+    hash.add({data_, sizeof header_bytes + header_bytes});
+    return (ec ? path_ : real).string() + " " + std::to_string(info.st_size) + " " +
+           std::to_string(info.st_mtim.tv_sec) + "." + std::to_string(info.st_mtim.tv_nsec) + " " +
+           std::to_string(info.st_ino) + " " + hex(hash.finish()) + "\n";
   }
   void release(int64_t begin, int64_t end) const {
     const int64_t page = ::sysconf(_SC_PAGESIZE);
@@ -233,5 +247,11 @@ int64_t Safetensors::data_bytes() const {
 }
 
 const std::string& Safetensors::where() const { return impl_->where; }
+
+std::string Safetensors::identity() const {
+  std::string text;
+  for (const auto& file : impl_->files) text += file->identity();
+  return text;
+}
 
 }  // namespace vlcache

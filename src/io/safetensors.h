@@ -58,6 +58,9 @@ class Safetensors {
   void release(std::string_view name) const;
   int64_t data_bytes() const;        // of all tensors
   const std::string& where() const;  // the file or the index, for errors
+  // A line for each file: its real path, size, time of change, inode and a hash of its header. Files that were replaced
+  // or changed have another one.
+  std::string identity() const;
 
  private:
   struct Impl;

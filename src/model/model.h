@@ -50,10 +50,12 @@ class Model {
 
   const ModelConfig& config() const { return config_; }
   Backend& backend() const { return backend_; }
+  ActivationBits activation_bits() const { return backend_.activation_bits(); }
   DType compute_dtype() const { return backend_.compute_dtype(); }
   bool sees_images() const { return encoder_.has_value(); }
   int64_t n_parameters() const { return weights_.n_parameters; }
   int64_t weight_bytes() const { return weights_.bytes; }
+  PackedUse packed_file() const { return weights_.packed_file; }
   const Weights& weights() const { return weights_; }
   // Hash of the weights, the forms of quantised ones, config.json and the arithmetic: two models with the same
   // fingerprint compute the same.

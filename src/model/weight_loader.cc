@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "base/error.h"
 #include "base/threads.h"
@@ -63,6 +64,7 @@ WeightLoader::HashState WeightLoader::make_hash() {
 }
 
 void WeightLoader::add_to_hash(const std::string& head, const std::byte* data, int64_t bytes) {
+  if (packed_.hit()) return;  // the file knows the hash
   XXH3_128bits_update(hash_.get(), head.data(), head.size());
   XXH3_128bits_update(hash_.get(), data, static_cast<size_t>(bytes));
 }
@@ -87,6 +89,7 @@ std::string WeightLoader::prefix(const std::vector<std::string_view>& prefixes, 
 
 Weight WeightLoader::matrix(const std::vector<std::string>& names, const std::vector<int64_t>& n_out, int64_t n_in,
                             const RowForms& forms, const std::vector<int64_t>& pairs) {
+  if (auto w = restored(names[0], std::accumulate(n_out.begin(), n_out.end(), int64_t{0}), n_in)) return std::move(*w);
   const bool keep_codes = std::ranges::any_of(forms, &RowForm::keep_codes);
   // Codes are quantised again from what they stand for, not from its nearest bf16.
   const bool exact = std::ranges::any_of(forms, [](const RowForm& f) { return f.form.has_value(); });
@@ -124,6 +127,7 @@ Weight WeightLoader::matrix(const std::vector<std::string>& names, const std::ve
 }
 
 Weight WeightLoader::transposed_matrix(const std::string& name, int64_t n_out, int64_t n_in, const RowForms& forms) {
+  if (auto w = restored(name, n_out, n_in)) return std::move(*w);
   if (source_.coded(name)) return matrix(name, n_out, n_in, forms);  // codes are always of outputs
   std::vector<Buffer> copies;
   const Tensor from = aligned(name, {n_in, n_out}, copies);
@@ -134,6 +138,7 @@ Weight WeightLoader::transposed_matrix(const std::string& name, int64_t n_out, i
 }
 
 Weight WeightLoader::unit_rows(const std::string& name, int64_t n_out, int64_t n_in, const RowForms& forms) {
+  if (auto w = restored(name, n_out, n_in)) return std::move(*w);
   std::vector<Buffer> copies;
   const Tensor from = aligned(name, {n_out, n_in}, copies);
   const DType dtype = backend_.compute_dtype();
@@ -157,6 +162,7 @@ Weight WeightLoader::patch_matrix(const std::string& name, const VisionConfig& v
     const int64_t stored[] = {v.hidden_size, v.n_channels, v.n_frames, v.patch_size, v.patch_size};
     return exchanged_matrix(name, stored, {v.hidden_size, v.n_channels, v.n_frames, area});
   }
+  if (auto w = restored(name, v.hidden_size, v.n_channels * area)) return std::move(*w);
   std::vector<Buffer> copies;
   const Tensor kernel = aligned(name, {v.hidden_size, v.n_channels, v.patch_size, v.patch_size}, copies);
   const std::vector<Tensor> parts = {kernel.view({v.hidden_size, v.n_channels * area})};
@@ -165,9 +171,10 @@ Weight WeightLoader::patch_matrix(const std::string& name, const VisionConfig& v
 
 Weight WeightLoader::exchanged_matrix(const std::string& name, std::span<const int64_t> stored,
                                       const std::array<int64_t, 4>& dims) {
+  const auto [n_out, a, b, n] = dims;
+  if (auto w = restored(name, n_out, a * b * n)) return std::move(*w);
   std::vector<Buffer> copies;
   const Tensor from = aligned(name, stored, copies);
-  const auto [n_out, a, b, n] = dims;
   const int64_t bytes = n * dtype_bytes(from.dtype);
   Buffer memory(from.bytes());
   for (int64_t row = 0; row < n_out; ++row) {
@@ -185,23 +192,31 @@ Weight WeightLoader::exchanged_matrix(const std::string& name, std::span<const i
 std::vector<Weight> WeightLoader::stacked(const Stack& stack, const RowForms& forms) {
   const auto& [name, n, n_out, n_in, transposed] = stack;
   const int64_t rows = transposed ? n_in : n_out, width = transposed ? n_out : n_in;
+  std::vector<Weight> weights;
+  const auto name_of = [&](int64_t i) { return name + "[" + std::to_string(i) + "]"; };
+  while (std::ssize(weights) < n) {
+    auto w = restored(name_of(std::ssize(weights)), n_out, n_in);
+    if (!w) break;
+    weights.push_back(std::move(*w));
+  }
+  const int64_t n_restored = std::ssize(weights);
+  if (n_restored == n) return weights;
   std::vector<Buffer> copies;
   const Tensor all = aligned(name, {n, rows, width}, copies);
   Buffer turned(transposed ? rows * width * dtype_bytes(all.dtype) : 0);
-  std::vector<Weight> weights;
   int64_t kept_bytes = 0;
-  for (int64_t i = 0; i < n; ++i) {
+  for (int64_t i = n_restored; i < n; ++i) {
     Tensor part = all.slice_rows(i, i + 1).view({rows, width});
     if (transposed) {
       const Tensor to(turned.data(), all.dtype, {n_out, n_in});
       transpose(part, to);
       part = to;
     }
-    weights.push_back(pack_rows(name + "[" + std::to_string(i) + "]", {part}, forms));
+    weights.push_back(pack_rows(name_of(i), {part}, forms));
     kept_bytes += weights.back().bytes();
   }
   source_.release(name);
-  count(all.numel(), all.bytes(), kept_bytes);
+  count((n - n_restored) * n_out * n_in, all.bytes(), kept_bytes);
   return weights;
 }
 
@@ -209,18 +224,22 @@ Tensor WeightLoader::vector(const std::vector<std::string>& names, const std::ve
   int64_t n = 0;
   for (const int64_t size : sizes) n += size;
   const Tensor out = own({n});
+  if (restored(names[0], out)) return out;
   int64_t at = 0;
   for (size_t i = 0; i < names.size(); ++i) {
     convert(names[i], {sizes[i]}, out.slice_rows(at, at + sizes[i]));
     at += sizes[i];
   }
+  packed_.add(names[0], out);
   return out;
 }
 
 Tensor WeightLoader::rows(const std::string& name, int64_t n, int64_t width, std::vector<int64_t> stored) {
   if (!source_.has_shape(name, stored)) source_.get(name, stored);  // throws before memory is taken for such a size
   const Tensor out = own({n, width});
+  if (restored(name, out)) return out;
   convert(name, stored, out);
+  packed_.add(name, out);
   return out;
 }
 
@@ -241,9 +260,12 @@ Weight WeightLoader::table(const std::string& name, int64_t n, int64_t width) {
 
 bool WeightLoader::equal(const std::string& a, const std::string& b, std::initializer_list<int64_t> shape) {
   if (source_.coded(a) || source_.coded(b)) return false;
+  const std::string question = a + " = " + b;
+  if (const std::optional<bool> known = packed_.answer(question)) return *known;
   const Tensor x = source_.get(a, shape), y = source_.get(b, shape);
   const bool same = x.dtype == y.dtype && std::memcmp(x.data, y.data, static_cast<size_t>(x.bytes())) == 0;
   source_.release(b);
+  packed_.add(question, same);
   return same;
 }
 
@@ -297,6 +319,32 @@ Tensor WeightLoader::aligned(const std::string& name, std::span<const int64_t> s
   return t;
 }
 
+std::optional<Weight> WeightLoader::restored(const std::string& name, int64_t n_out, int64_t n_in) {
+  std::optional<Weight> w = packed_.matrix(name, n_out, n_in);
+  if (w) {
+    list(name, *w);
+    count(n_out * n_in, 0, w->bytes());
+  }
+  return w;
+}
+
+bool WeightLoader::restored(const std::string& name, const Tensor& to) {
+  if (!packed_.values(name, to)) return false;
+  count(to.numel(), 0, to.bytes());
+  return true;
+}
+
+// Adds the matrix to the list of those that were loaded.
+void WeightLoader::list(const std::string& name, const Weight& w) {
+  LoadedMatrix loaded{.name = name, .n_parameters = w.n_out * w.n_in, .bytes = w.bytes()};
+  for (const WeightSegment& segment : w.segments) {
+    loaded.form += (loaded.form.empty() ? "" : " | ") +
+                   (segment.form ? segment.form->describe() : std::string(dtype_name(w.dtype)));
+    loaded.quantised |= segment.form.has_value();
+  }
+  out_.matrices.push_back(std::move(loaded));
+}
+
 Weight WeightLoader::pack(const std::vector<std::string>& names, const std::vector<Tensor>& parts,
                           const RowForms& forms) {
   Weight w = pack_rows(names[0], parts, forms);
@@ -325,7 +373,6 @@ Weight WeightLoader::pack_rows(const std::string& name, const std::vector<Tensor
   std::vector<Weight> weights;
   std::vector<Tensor> left = parts;
   size_t at = 0;
-  LoadedMatrix loaded{.name = name};
   for (const RowForm& run : runs) {
     const std::optional<QuantForm>& form = run.form;
     std::vector<Tensor> of_run;
@@ -337,9 +384,6 @@ Weight WeightLoader::pack_rows(const std::string& name, const std::vector<Tensor
       missing -= taken;
       if (left[at].rows() == 0) ++at;
     }
-    loaded.form += (loaded.form.empty() ? "" : " | ") +
-                   (form ? form->describe() : std::string(dtype_name(backend_.compute_dtype())));
-    loaded.quantised |= form.has_value();
     if (form) {
       const QuantisedRows rows(*form, of_run);
       weights.push_back(backend_.pack(rows));
@@ -353,7 +397,7 @@ Weight WeightLoader::pack_rows(const std::string& name, const std::vector<Tensor
     }
   }
   CHECK(at == left.size());
-  return keep(std::move(loaded), std::move(weights));
+  return keep(name, std::move(weights));
 }
 
 // Neighbours of one form, or of values, become one segment.
@@ -362,7 +406,6 @@ Weight WeightLoader::pack_codes(const std::string& name, const std::vector<Part>
     return part.codes == nullptr ? std::nullopt : std::optional(part.codes->codes()->form());
   };
   std::vector<Weight> weights;
-  LoadedMatrix loaded{.name = name, .quantised = true};
   for (size_t i = 0; i < parts.size();) {
     const std::optional<QuantForm> shared = form(parts[i]);
     std::vector<Tensor> values;
@@ -371,18 +414,16 @@ Weight WeightLoader::pack_codes(const std::string& name, const std::vector<Part>
       if (shared) codes.push_back({parts[i].codes->codes(), parts[i].pairs});
       if (!shared) values.push_back(parts[i].values);
     }
-    loaded.form += (loaded.form.empty() ? "" : " | ") +
-                   (shared ? shared->describe() : std::string(dtype_name(backend_.compute_dtype())));
     weights.push_back(shared ? backend_.pack(CodeRows(codes)) : backend_.pack(values));
     out_.stored.n_kept += std::ssize(codes);
   }
-  return keep(std::move(loaded), std::move(weights));
+  return keep(name, std::move(weights));
 }
 
-Weight WeightLoader::keep(LoadedMatrix loaded, std::vector<Weight> segments) {
+Weight WeightLoader::keep(const std::string& name, std::vector<Weight> segments) {
   Weight w = segments.size() == 1 ? std::move(segments[0]) : stack(std::move(segments));
-  loaded.n_parameters = w.n_out * w.n_in, loaded.bytes = w.bytes();
-  out_.matrices.push_back(std::move(loaded));
+  list(name, w);
+  packed_.add(name, w);
   return w;
 }
 
@@ -406,7 +447,7 @@ void WeightLoader::count(int64_t n_parameters, int64_t source_bytes, int64_t kep
   out_.n_parameters += n_parameters;
   out_.bytes += kept_bytes;
   done_bytes_ += source_bytes;
-  if (options_.progress) options_.progress(done_bytes_, source_.total_bytes());
+  if (options_.progress && !packed_.hit()) options_.progress(done_bytes_, source_.total_bytes());
 }
 
 }  // namespace vlcache

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,8 +18,8 @@ namespace vlcache {
 class WeightLoader {
  public:
   // All must outlive the loader. Converted tensors are owned by `out`, which also counts them.
-  WeightLoader(TensorSource& source, Backend& backend, const LoadOptions& options, Weights& out)
-      : source_(source), backend_(backend), options_(options), out_(out), hash_(make_hash()) {}
+  WeightLoader(TensorSource& source, Backend& backend, const LoadOptions& options, PackedWeights& packed, Weights& out)
+      : source_(source), backend_(backend), options_(options), packed_(packed), out_(out), hash_(make_hash()) {}
 
   // All n rows of a matrix of the language model, or of the vision encoder, in the form that is asked for.
   RowForms text_form(int64_t n_rows, MatrixRole role) const { return form(n_rows, options_.forms.text, role); }
@@ -68,7 +69,7 @@ class WeightLoader {
   // Whether two tensors are the same to the bit. Codes equal nothing.
   bool equal(const std::string& a, const std::string& b, std::initializer_list<int64_t> shape);
 
-  // Hash (XXH3) of name, type, shape and every byte of all tensors read, in order.
+  // Hash (XXH3) of name, type, shape and every byte of all tensors read, in order; none of a packed file's hit.
   WeightHash hash() const;
 
  private:
@@ -85,6 +86,10 @@ class WeightLoader {
   Tensor aligned(const std::string& name, std::initializer_list<int64_t> shape, std::vector<Buffer>& copies) {
     return aligned(name, std::span(shape.begin(), shape.size()), copies);
   }
+  // A matrix that a packed file has.
+  std::optional<Weight> restored(const std::string& name, int64_t n_out, int64_t n_in);
+  bool restored(const std::string& name, const Tensor& to);
+  void list(const std::string& name, const Weight& w);
   Weight pack(const std::vector<std::string>& names, const std::vector<Tensor>& parts, const RowForms& forms = {});
   Weight pack_rows(const std::string& name, const std::vector<Tensor>& parts, const RowForms& forms);
   // Values, or codes that are kept.
@@ -94,7 +99,7 @@ class WeightLoader {
     int64_t pairs = 0;
   };
   Weight pack_codes(const std::string& name, const std::vector<Part>& parts);
-  Weight keep(LoadedMatrix loaded, std::vector<Weight> segments);
+  Weight keep(const std::string& name, std::vector<Weight> segments);
   Tensor own(std::initializer_list<int64_t> shape);
   void convert(const std::string& name, std::span<const int64_t> shape, const Tensor& to);
   void convert(const std::string& name, std::initializer_list<int64_t> shape, const Tensor& to) {
@@ -105,6 +110,7 @@ class WeightLoader {
   TensorSource& source_;
   Backend& backend_;
   const LoadOptions& options_;
+  PackedWeights& packed_;
   Weights& out_;
   HashState hash_;
   int64_t done_bytes_ = 0;

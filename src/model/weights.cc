@@ -1,5 +1,6 @@
 #include "model/weights.h"
 
+#include <algorithm>
 #include <array>
 
 #include "base/error.h"
@@ -264,9 +265,14 @@ Weights load_weights(const ModelConfig& config, std::unique_ptr<TensorSource> so
                                        std::string(dtype_name(compute)) + ": expected --weights dense, or --dtype " +
                                        std::string(dtype_name(asked)));
   }
+  if (backend.activation_bits() == ActivationBits::k8 && compute == DType::kF32) {
+    throw Error(ErrorCode::kInput,
+                "--activations int8 with arithmetic in f32, which is exact: leave out one of the two");
+  }
   Weights weights;
   weights.stored.format = source->format();
-  WeightLoader load(*source, backend, options, weights);
+  PackedWeights packed(options, backend, source->where());
+  WeightLoader load(*source, backend, options, packed, weights);
   weights.text = load_text(load, config);
   if (config.vision) {
     weights.vision = load_vision(load, config);
@@ -275,7 +281,14 @@ Weights load_weights(const ModelConfig& config, std::unique_ptr<TensorSource> so
       weights.taps.push_back(config.projector.kind->load_tap(load, config, i));
     }
   }
-  weights.hash = load.hash();
+  if (backend.activation_bits() == ActivationBits::k8 &&
+      std::ranges::none_of(weights.matrices, &LoadedMatrix::quantised)) {
+    throw Error(ErrorCode::kInput,
+                "--activations int8 without quantised weights has no effect: expected --weights int8, int4 or int4+ "
+                "beside it");
+  }
+  weights.hash = packed.hit() ? packed.hash() : load.hash();
+  weights.packed_file = packed.finish(weights.hash);
   weights.source = std::move(source);
   return weights;
 }

@@ -12,6 +12,7 @@
 
 #include "base/buffer.h"
 #include "model/config.h"
+#include "model/packed_weights.h"
 #include "model/tensor_source.h"
 #include "model/weight_forms.h"
 #include "ops/backend.h"
@@ -84,8 +85,6 @@ struct ProjectorWeights {
   Tensor newline;         // [1, text hidden]; LLaVA-NeXT
 };
 
-using WeightHash = std::array<uint8_t, 16>;
-
 // A matrix as it was loaded.
 struct LoadedMatrix {
   std::string name;  // of its first tensor
@@ -114,6 +113,7 @@ struct Weights {
   StoredCodes stored;
   std::vector<Buffer> vectors;           // own every small tensor above
   std::unique_ptr<TensorSource> source;  // keeps mapped tables alive
+  PackedUse packed_file = PackedUse::kOff;
 };
 
 // done and total are bytes of the source; total is 0 if unknown.
@@ -122,11 +122,14 @@ using LoadProgress = std::function<void(int64_t done, int64_t total)>;
 struct LoadOptions {
   LoadProgress progress;
   WeightForms forms;
+  // The folder of packed files; without an identity of the source's files and configuration it is not used.
+  PackedCacheOptions packed = {};
+  std::string source_identity = {};
 };
 
 // Reads and packs everything `config` needs; pages of the source are released as soon as they were packed, so the peak
-// is the packed weights plus one matrix, quantised or not: rows are quantised a panel at a time. Throws Error naming
-// the tensor, its expected shape, and the prefixes tried.
+// is the packed weights plus one matrix, quantised or not: rows are quantised a panel at a time. What a packed file has
+// is taken from it instead. Throws Error naming the tensor, its expected shape, and the prefixes tried.
 Weights load_weights(const ModelConfig& config, std::unique_ptr<TensorSource> source, Backend& backend,
                      const LoadOptions& options = {});
 

@@ -2,18 +2,14 @@
 #include "store/disk_files.h"
 
 #include <fcntl.h>
-#include <signal.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <functional>
-#include <system_error>
 
 #include "store/save_pace.h"
 
@@ -26,51 +22,15 @@ namespace fs = std::filesystem;
 // long enough that the cost of system calls does not show.
 constexpr size_t kPieceBytes = size_t{1} << 20;
 constexpr std::string_view kRecordSuffix = ".vlr";
-constexpr std::string_view kTemporarySuffix = ".tmp";
 constexpr std::string_view kClaimSuffix = ".claim";
 constexpr std::chrono::minutes kOldClaim{10};       // of a process that has died
 constexpr const char* kUses = "user.vlcache.uses";  // a decimal number
-
-template <typename F>
-auto retried(const F& call) {
-  auto result = call();
-  while (result < 0 && errno == EINTR) result = call();
-  return result;
-}
 
 bool late(Deadline deadline) { return deadline != kNoDeadline && Clock::now() >= deadline; }
 
 PutOutcome outcome_of(int error) {
   if (error == EFBIG) return PutOutcome::kTooLarge;  // for this process (ulimit -f)
   return error == ENOSPC || error == EDQUOT ? PutOutcome::kNoSpace : PutOutcome::kIo;
-}
-
-// Syncs a directory's entries to the medium.
-bool sync_folder(const fs::path& folder) {
-  const File file(retried([&] { return open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
-  return file && retried([&] { return fsync(file.fd()); }) == 0;
-}
-
-// ".<pid>-<number>.tmp"
-std::string temporary_name() {
-  static std::atomic<uint64_t> counter{0};
-  return "." + std::to_string(getpid()) + "-" + std::to_string(counter++) + std::string(kTemporarySuffix);
-}
-
-std::optional<pid_t> writer_of(const std::string& name) {
-  pid_t pid = 0;
-  if (!name.starts_with('.') || !name.ends_with(kTemporarySuffix)) return std::nullopt;
-  const auto [end, error] = std::from_chars(name.data() + 1, name.data() + name.size(), pid);
-  return error == std::errc() && *end == '-' && pid > 0 ? std::optional(pid) : std::nullopt;
-}
-
-// A writer holds a lock on its file. The lock also distinguishes it from a later process of the same number, and from
-// one of another container; on a file system without locks, the process number decides.
-bool writer_is_dead(const fs::path& path, pid_t pid) {
-  const File file(retried([&] { return open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); }));
-  if (!file) return false;
-  if (retried([&] { return flock(file.fd(), LOCK_EX | LOCK_NB); }) == 0) return unlink(path.c_str()) == 0;
-  return errno != EWOULDBLOCK && kill(pid, 0) != 0 && errno == ESRCH && unlink(path.c_str()) == 0;
 }
 
 bool is_hex(std::string_view text) {
@@ -125,19 +85,10 @@ int64_t remove_if_stale(const fs::path& path) {
     const auto age = age_of(path);
     return age && *age > kOldClaim && unlink(path.c_str()) == 0 ? 1 : 0;
   }
-  const auto pid = writer_of(path.filename().string());
-  return pid && writer_is_dead(path, *pid) ? 1 : 0;
+  return remove_if_abandoned(path) ? 1 : 0;
 }
 
 }  // namespace
-
-File::~File() {
-  if (fd_ >= 0) close(fd_);
-}
-
-std::string errno_text(const std::string& what) {
-  return what + ": " + std::error_code(errno, std::generic_category()).message();
-}
 
 OpenedFile open_record_file(const fs::path& path) {
   OpenedFile opened;
@@ -206,58 +157,30 @@ bool remove_if_same(const fs::path& path, const File& file) {
   return same && unlink(path.c_str()) == 0;
 }
 
-TemporaryFile::TemporaryFile(fs::path folder) : folder_(std::move(folder)) {
-  if (retried([&] { return mkdir(folder_.c_str(), 0700); }) == 0) {
-    sync_folder(folder_.parent_path());
-  } else if (errno != EEXIST) {
-    fail(folder_);
-    return;
-  }
-  create();
-}
+TemporaryFile::TemporaryFile(fs::path folder) : file_(std::move(folder)) { check(); }
 
-void TemporaryFile::create() {
-  // remove_stale_files() of another process may remove the file between its creation and its lock: then try again.
-  for (int attempt = 0; attempt < 10; ++attempt) {
-    path_ = folder_ / temporary_name();
-    file_ =
-        File(retried([&] { return open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600); }));
-    if (!file_ && errno == EEXIST) continue;  // left by an earlier process of this number
-    if (!file_) return fail(path_);
-    const bool locked = retried([&] { return flock(file_.fd(), LOCK_EX); }) == 0;
-    struct stat status {};
-    if (!locked || (fstat(file_.fd(), &status) == 0 && status.st_nlink > 0)) return;
-  }
-  errno = EEXIST;
-  fail(path_);
+void TemporaryFile::check() {
+  if (file_.error() != 0) result_ = {outcome_of(file_.error()), file_.problem()};
 }
-
-TemporaryFile::~TemporaryFile() {
-  if (file_ && !path_.empty()) unlink(path_.c_str());
-}
-
-void TemporaryFile::fail(const fs::path& path) { result_ = {outcome_of(errno), errno_text(path.string())}; }
 
 void TemporaryFile::write(std::span<const std::byte> bytes, Deadline deadline, const SavePace* pace) {
   while (ok() && !bytes.empty()) {
     if (late(deadline)) {
-      result_ = {PutOutcome::kLate, folder_.string()};
+      result_ = {PutOutcome::kLate, file_.folder().string()};
       return;
     }
-    const ssize_t n = retried([&] { return ::write(file_.fd(), bytes.data(), std::min(bytes.size(), kPieceBytes)); });
-    if (n < 0) return fail(folder_);
-    bytes = bytes.subspan(static_cast<size_t>(n));
-    if (pace != nullptr) pace->stored(n, deadline);
+    const size_t n = std::min(bytes.size(), kPieceBytes);
+    file_.write(bytes.first(n));
+    check();
+    bytes = bytes.subspan(n);
+    if (ok() && pace != nullptr) pace->stored(static_cast<int64_t>(n), deadline);
   }
 }
 
 void TemporaryFile::commit(const fs::path& path) {
   if (!ok()) return;
-  if (retried([&] { return fsync(file_.fd()); }) != 0) return fail(folder_);
-  if (retried([&] { return rename(path_.c_str(), path.c_str()); }) != 0) return fail(path);
-  path_.clear();
-  // The record is whole and readable; that its name might not survive a power cut is no reason to report a failure.
-  sync_folder(folder_);
+  file_.commit(path);
+  check();
 }
 
 int64_t remove_stale_files(const fs::path& root) {

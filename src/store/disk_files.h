@@ -7,33 +7,12 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "base/file.h"
 #include "store/kv_tier.h"
 
 namespace vlcache {
-
-// An open file descriptor.
-class File {
- public:
-  File() = default;
-  explicit File(int fd) : fd_(fd) {}
-  ~File();
-  File(File&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  File& operator=(File&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  int fd() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-
- private:
-  int fd_ = -1;
-};
-
-// "what: No such file or directory", from errno.
-std::string errno_text(const std::string& what);
 
 // A regular file opened for reading; never follows a link or waits for a pipe. kAbsent if there is none.
 struct OpenedFile {
@@ -54,19 +33,15 @@ void write_uses(const File& file, int64_t n);
 // Removes the file at `path` if it is still this one: another process may have replaced it.
 bool remove_if_same(const std::filesystem::path& path, const File& file);
 
-// A record while it is written. Until committed it has a name that no reader opens, and holds a lock that shows that
-// its writer lives; it is removed unless committed.
+// A record while it is written, as an UnfinishedFile, in pieces and with the reason of a failure.
 class TemporaryFile {
  public:
   // In `folder`, which is created if only its last part is missing.
   explicit TemporaryFile(std::filesystem::path folder);
-  ~TemporaryFile();
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
 
   void write(std::span<const std::byte> bytes, Deadline deadline, const SavePace* pace = nullptr);
   // The file's count of uses.
-  void set_uses(int64_t n) { write_uses(file_, n); }
+  void set_uses(int64_t n) { write_uses(file_.file(), n); }
   // Syncs to the medium, then renames: one step for every reader.
   void commit(const std::filesystem::path& path);
   // kStored: no error so far. After an error the other functions do nothing.
@@ -74,11 +49,9 @@ class TemporaryFile {
 
  private:
   bool ok() const { return result_.outcome == PutOutcome::kStored; }
-  void fail(const std::filesystem::path& path);  // from errno
-  void create();
+  void check();  // takes over what has gone wrong with the file
 
-  std::filesystem::path folder_, path_;
-  File file_;
+  UnfinishedFile file_;
   PutResult result_;
 };
 

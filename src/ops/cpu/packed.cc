@@ -98,6 +98,11 @@ void embed_row(Isa isa, const Weight& w, int64_t id, std::byte* out) {
 
 }  // namespace
 
+int64_t packed_bytes(DType dtype, const std::optional<QuantForm>& form, int64_t n_out, int64_t n_in) {
+  const int64_t n_panels = (n_out + kPanel - 1) / kPanel;
+  return n_panels * (form ? QuantLayout{*form, n_in}.panel_bytes() : Panels{nullptr, dtype, n_out, n_in}.panel_bytes());
+}
+
 Weight pack(Isa isa, DType dtype, std::span<const Tensor> parts) {
   CHECK(!parts.empty() && (dtype == DType::kF32 || dtype == DType::kBF16));
   Weight w{.n_in = parts[0].row_size(), .dtype = dtype};

@@ -8,7 +8,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string_view>
 
 #include "ops/backend.h"
 #include "ops/cpu/cpu_features.h"
@@ -16,6 +18,8 @@
 namespace vlcache::cpu {
 
 inline constexpr int64_t kPanel = 64;  // outputs per panel
+// Of this file and quant_panel.h; its number changes with either.
+inline constexpr std::string_view kPackedLayout = "panels of 64, 1";
 
 constexpr int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 constexpr int64_t padded_inputs(DType dtype, int64_t n_in) { return round_up(n_in, dtype == DType::kF32 ? 16 : 32); }
@@ -32,6 +36,9 @@ struct Panels {
 inline Panels panels_of(const Weight& w, const WeightSegment& segment) {
   return {segment.memory.data(), w.dtype, segment.n_out, w.n_in};
 }
+
+// Backend::packed_bytes.
+int64_t packed_bytes(DType dtype, const std::optional<QuantForm>& form, int64_t n_out, int64_t n_in);
 
 // Backend::pack into `dtype` (bf16 or f32). Sources may lie at any byte offset. Runs on all threads at memory speed.
 Weight pack(Isa isa, DType dtype, std::span<const Tensor> parts);

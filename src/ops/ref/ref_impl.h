@@ -7,13 +7,16 @@ namespace vlcache {
 
 class RefBackend : public Backend {
  public:
-  explicit RefBackend(DType compute_dtype);
+  explicit RefBackend(DType compute_dtype, ActivationBits activation_bits = ActivationBits::k15);
   std::string_view name() const override { return "ref"; }
   DType compute_dtype() const override { return compute_dtype_; }
+  ActivationBits activation_bits() const override { return activation_bits_; }
 
   // matmul.cc
   Weight pack(std::span<const Tensor> parts) override;
   Weight pack(const QuantSource& rows) override;
+  std::string_view packed_layout() const override { return "rows, 1"; }
+  int64_t packed_bytes(const std::optional<QuantForm>& form, int64_t n_out, int64_t n_in) const override;
   void matmul(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue) override;
   void embed(std::span<const int32_t> ids, const Weight& w, const Tensor& y) override;
 
@@ -63,6 +66,7 @@ class RefBackend : public Backend {
   std::vector<float> vector_of(const Tensor& t, int64_t n) const;
 
   DType compute_dtype_;
+  ActivationBits activation_bits_;
 };
 
 }  // namespace vlcache
