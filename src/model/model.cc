@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/sha256.h"
+#include "io/quantised/quantised_tensors.h"
 #include "io/safetensors.h"
 #include "model/projector.h"
 #include "ops/quantiser.h"
@@ -87,7 +88,9 @@ std::unique_ptr<Model> Model::load(const Checkpoint& checkpoint, const ModelConf
   const std::string config_json = checkpoint.config().raw().dump();
   LoadOptions with_identity = options;
   with_identity.source_identity = checkpoint.tensors()->identity() + "config " + config_json + "\n";
-  Weights weights = load_weights(config, checkpoint_source(checkpoint.tensors()), backend, with_identity);
+  std::unique_ptr<const QuantisedTensors> quantised = QuantisedTensors::open(checkpoint.config(), checkpoint.tensors());
+  Weights weights =
+      load_weights(config, checkpoint_source(checkpoint.tensors(), std::move(quantised)), backend, with_identity);
   return std::unique_ptr<Model>(new Model(config, std::move(weights), backend, config_json));
 }
 

@@ -89,7 +89,7 @@ void add_model_flags(const Command& command, ModelFlags& flags, const ModelFlagS
   command
       .add("--weights", flags.weights,
            "matrices of the language model, quantised while loading: int8, int4, or int4+ (6 bits where it matters "
-           "most); dense: not; auto: as the checkpoint")
+           "most); dense: not; auto: as the checkpoint has them, codes of a quantised one included")
       .one_of({"auto", "dense", "int8", "int4", "int4+", "bf16", "f32"})
       .show_default();
   command.add("--vision-weights", flags.vision_weights, "the same of the layers of the vision encoder")
@@ -152,10 +152,11 @@ int64_t bytes_of(const char* flag, const std::string& value) {
 
 WeightForms weight_forms(const ModelFlags& flags) {
   const auto choice = [](const std::string& name) {
-    for (const WeightChoice known : {WeightChoice::kInt8, WeightChoice::kInt4, WeightChoice::kInt4Plus}) {
+    for (const WeightChoice known :
+         {WeightChoice::kAuto, WeightChoice::kInt8, WeightChoice::kInt4, WeightChoice::kInt4Plus}) {
       if (name == weight_choice_name(known)) return known;
     }
-    return WeightChoice::kDense;  // auto: no checkpoint that is read today is quantised
+    return WeightChoice::kDense;  // by the name of its dtype, too
   };
   WeightForms forms{.text = choice(flags.weights), .vision = choice(flags.vision_weights)};
   if (flags.weights == "bf16") forms.dense = DType::kBF16;
@@ -219,6 +220,23 @@ PolicyPtr chosen_policy(const ModelFlags& flags, const Checkpoint& checkpoint) {
   return policy;
 }
 
+namespace {
+
+// Codes that take more memory than in the file are no surprise for later.
+void tell_of_widened(const Engine& engine) {
+  const StoredCodes& stored = engine.model().weights().stored;
+  if (stored.n_widened == 0 || engine.options().weights.text != WeightChoice::kAuto) return;
+  const double times = static_cast<double>(stored.widened_bytes) / static_cast<double>(stored.widened_bytes_stored);
+  std::fprintf(
+      stderr,
+      "weights: %lld of %lld quantised matrices (%s) are kept as %s, in %.1f times the file's bytes: no packed "
+      "form holds them. --weights int8 or int4 quantise them again\n",
+      static_cast<long long>(stored.n_widened), static_cast<long long>(stored.n_widened + stored.n_kept),
+      stored.format.c_str(), dtype_name(engine.model().compute_dtype()).data(), times);
+}
+
+}  // namespace
+
 std::unique_ptr<Engine> load_engine(const ModelFlags& flags, const Checkpoint& checkpoint,
                                     std::span<const PolicyPtr> policies, TierWarnings* warnings) {
   if (!policies.empty()) {
@@ -229,7 +247,10 @@ std::unique_ptr<Engine> load_engine(const ModelFlags& flags, const Checkpoint& c
   if (warnings != nullptr) warnings->watch(options.tiers);
   ProgressBar bar("loading");
   options.progress = [&](int64_t done, int64_t total) { bar.update(done, total); };
-  return Engine::load(checkpoint, options);
+  std::unique_ptr<Engine> engine = Engine::load(checkpoint, options);
+  bar.clear();
+  tell_of_widened(*engine);
+  return engine;
 }
 
 }  // namespace vlcache
