@@ -21,12 +21,17 @@ constexpr int64_t kLanes = 4;
 inline Lanes all(float x) { return Lanes{} + x; }
 inline Lanes least(const Lanes& a, const Lanes& b) { return a < b ? a : b; }
 inline Lanes most(const Lanes& a, const Lanes& b) { return a > b ? a : b; }
+inline Lanes inverse(const Lanes& x) { return x > Lanes{} ? 1.0f / x : Lanes{}; }  // of 0: 0
 // To the nearest whole number, even between two; |x| < 2^22.
 inline Lanes nearest(const Lanes& x) { return (x + 0x1.8p23f) - 0x1.8p23f; }
 
-// Ranges tried, as parts of a group's own: a wider one fits the ends less often, a narrower one cuts them off.
-constexpr int kCandidates = 15;
-constexpr float kWidest = 1.04f, kNarrowing = 0.02f;
+// Ranges tried, as parts of a group's own: a wider one fits the ends less often, a narrower one cuts them off. Mean
+// squared error of 4 bits, normal values, against 15 ranges 0.02 apart, one round and the nearest bytes, which take as
+// long: -2.8 %; 15 ranges, 2 rounds and 3 bytes -3.5 %, in 1.3 times the time.
+constexpr int kCandidates = 8;
+constexpr float kWidest = 1.04f, kNarrowing = 0.04f;
+constexpr int kRounds = 2;                // refinements of the best
+constexpr float kSteps[] = {0.0f, 1.0f};  // bytes of a scale that are tried, from the nearest one on
 
 // w ~ scale * q + low, low <= 0.
 struct Fit {
@@ -65,10 +70,7 @@ Fit search(const Lanes* values, float largest_code) {
   const Lanes range = high - low;
   Fit best{range / largest_code, low};  // of equal values below zero, which are one code and give no line
   Lanes best_error = all(std::numeric_limits<float>::infinity());
-  for (int i = 0; i < kCandidates; ++i) {
-    const float part = kWidest - kNarrowing * static_cast<float>(i);
-    const Lanes begin = low + range * (0.5f - 0.5f * part);
-    const Lanes steps = range > zero ? largest_code / (range * part) : zero;
+  const auto attempt = [&](const Lanes& begin, const Lanes& steps) {
     Sums sums{.w = whole.w, .ww = whole.ww};
     for (int64_t k = 0; k < kGroup; ++k) {
       const Lanes w = values[k], q = nearest(least(most((w - begin) * steps, zero), all(largest_code)));
@@ -79,6 +81,44 @@ Fit search(const Lanes* values, float largest_code) {
     const auto better = (error < best_error) & (fit.scale > zero);
     best_error = better ? error : best_error;
     best.scale = better ? fit.scale : best.scale, best.low = better ? fit.low : best.low;
+  };
+  for (int i = 0; i < kCandidates; ++i) {
+    const float part = kWidest - kNarrowing * static_cast<float>(i);
+    attempt(low + range * (0.5f - 0.5f * part), range > zero ? largest_code / (range * part) : zero);
+  }
+  for (int i = 0; i < kRounds; ++i) attempt(best.low, inverse(best.scale));
+  return best;
+}
+
+// A scale and a minimum as bytes, whole numbers each.
+struct Bytes {
+  Lanes scale, low;
+};
+
+// Those near a fit whose codes, chosen again for them, have the least squared error. factors: what a byte is worth.
+Bytes round_fit(const Lanes* values, const Fit& fit, const Fit& factors, float largest_code) {
+  const Lanes zero{}, largest_byte = all(255.0f), nearest_scale = nearest(fit.scale * inverse(factors.scale));
+  const auto code = [&](const Lanes& w, const Lanes& minimum, const Lanes& steps) {
+    return nearest(least(most((w + minimum) * steps, zero), all(largest_code)));
+  };
+  Bytes best{};
+  Lanes best_error = all(std::numeric_limits<float>::infinity());
+  for (const float more : kSteps) {
+    const Lanes scale_byte = least(nearest_scale + more, largest_byte);
+    const Lanes scale = scale_byte * factors.scale, steps = inverse(scale);
+    Lanes sum_q{}, sum_w{};
+    for (int64_t k = 0; k < kGroup; ++k) sum_q += code(values[k], -fit.low, steps), sum_w += values[k];
+    const Lanes minimum = (scale * sum_q - sum_w) / static_cast<float>(kGroup);  // of the least squares
+    const Lanes low_byte = least(most(nearest(minimum * inverse(factors.low)), zero), largest_byte);
+    const Lanes low = low_byte * factors.low;
+    Lanes error{};
+    for (int64_t k = 0; k < kGroup; ++k) {
+      const Lanes off = values[k] + low - scale * code(values[k], low, steps);
+      error += off * off;
+    }
+    const auto better = error < best_error;
+    best_error = better ? error : best_error;
+    best.scale = better ? scale_byte : best.scale, best.low = better ? low_byte : best.low;
   }
   return best;
 }
@@ -93,10 +133,6 @@ uint16_t factor_for(float x) {
   uint16_t bits = scale_for(x / 255.0f);
   while (bits < kLargestF16 && f16_to_float(bits) * 255.0f < x) ++bits;
   return bits;
-}
-
-uint8_t byte_of(float x, float factor) {
-  return factor > 0 ? static_cast<uint8_t>(std::min(255.0f, std::nearbyint(x / factor))) : uint8_t{0};
 }
 
 }  // namespace
@@ -136,24 +172,30 @@ void QuantisedRows::load(int64_t row, int64_t begin, float* out) const {
 void QuantisedRows::fit(int64_t first, int64_t n, QuantRows& out) const {
   const int64_t n_groups = form_.n_groups(n_in_);
   const auto largest_code = static_cast<float>((1 << form_.bits) - 1);
+  std::vector<Lanes> values(at(n_groups * kGroup));  // of four rows
   std::vector<Fit> fits(at(n_groups));
   for (int64_t i = 0; i < n; i += kLanes) {
     float rows[kLanes][kGroup];
     for (int64_t g = 0; g < n_groups; ++g) {
       for (int64_t lane = 0; lane < kLanes; ++lane) load(first + std::min(i + lane, n - 1), g * kGroup, rows[lane]);
-      Lanes values[kGroup];
-      for (int64_t k = 0; k < kGroup; ++k) values[k] = Lanes{rows[0][k], rows[1][k], rows[2][k], rows[3][k]};
-      fits[at(g)] = search(values, largest_code);
+      Lanes* group = &values[at(g * kGroup)];
+      for (int64_t k = 0; k < kGroup; ++k) group[k] = Lanes{rows[0][k], rows[1][k], rows[2][k], rows[3][k]};
+      fits[at(g)] = search(group, largest_code);
     }
-    for (int64_t lane = 0, row = i; lane < kLanes && row < n; ++lane, ++row) {
+    const int64_t n_lanes = std::min(kLanes, n - i);
+    Fit factors{};
+    for (int64_t lane = 0; lane < n_lanes; ++lane) {
       float scale = 0, low = 0;
       for (const Fit& f : fits) scale = std::max(scale, f.scale[lane]), low = std::max(low, -f.low[lane]);
-      out.shared_scales[at(row)] = factor_for(scale), out.shared_mins[at(row)] = factor_for(low);
-      const float scale_factor = f16_to_float(out.shared_scales[at(row)]);
-      const float low_factor = f16_to_float(out.shared_mins[at(row)]);
-      for (int64_t g = 0; g < n_groups; ++g) {
-        out.scales[at(row * n_groups + g)] = byte_of(fits[at(g)].scale[lane], scale_factor);
-        out.mins[at(row * n_groups + g)] = byte_of(-fits[at(g)].low[lane], low_factor);
+      out.shared_scales[at(i + lane)] = factor_for(scale), out.shared_mins[at(i + lane)] = factor_for(low);
+      factors.scale[lane] = f16_to_float(out.shared_scales[at(i + lane)]);
+      factors.low[lane] = f16_to_float(out.shared_mins[at(i + lane)]);
+    }
+    for (int64_t g = 0; g < n_groups; ++g) {
+      const Bytes bytes = round_fit(&values[at(g * kGroup)], fits[at(g)], factors, largest_code);
+      for (int64_t lane = 0; lane < n_lanes; ++lane) {
+        out.scales[at((i + lane) * n_groups + g)] = static_cast<uint16_t>(bytes.scale[lane]);
+        out.mins[at((i + lane) * n_groups + g)] = static_cast<uint16_t>(bytes.low[lane]);
       }
     }
   }

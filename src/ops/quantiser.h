@@ -10,12 +10,13 @@
 namespace vlcache {
 
 // Changes whenever the same values get other codes.
-inline constexpr int kQuantiserVersion = 1;
+inline constexpr int kQuantiserVersion = 2;
 
 // The rows of `parts` (f32, bf16 or f16, [rows_i, n_in], aligned), one part after the other. The result depends on the
 // values alone, not on the machine.
-//   kInt4, kInt6: of each group the scale and minimum of the least squared error among kCandidates ranges, each refined
-//   by least squares; then the bytes they become, and the nearest codes for those.
+//   kInt4, kInt6: of each group the scale and minimum of the least squared error among some ranges, each refined by
+//   least squares, the best one again with the codes it gives; then those bytes for them whose own codes have the least
+//   error.
 //   kInt8: the largest magnitude of a group is code 127, as in Q8_0, but codes are the nearest for the f16 scale.
 class QuantisedRows : public QuantSource {
  public:

@@ -5,6 +5,7 @@
 
 namespace vlcache {
 
+// size: Backend's.
 class RefBackend : public Backend {
  public:
   explicit RefBackend(DType compute_dtype, ActivationBits activation_bits = ActivationBits::k15);
