@@ -99,7 +99,7 @@ struct Way {
 
 void bench(const Shape& shape, const Kind& kind, const std::vector<int64_t>& all_rows) {
   const cpu::Isa isa = cpu::fastest_isa();
-  cpu::Matmul matmul(isa, kind.dtype, cpu::has_byte_dots(isa));
+  cpu::Matmul matmul(isa, kind.dtype, {cpu::has_byte_dots(isa)});
   Buffer source, x_memory;
   const Tensor rows_of_w = filled(source, kind.dtype, shape.n_out, shape.n_in);
   std::vector<Weight> weights;

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/sha256.h"
+#include "io/quantised/quantised_tensors.h"
 #include "io/safetensors.h"
 #include "model/projector.h"
 #include "ops/quantiser.h"
@@ -87,7 +88,9 @@ std::unique_ptr<Model> Model::load(const Checkpoint& checkpoint, const ModelConf
   const std::string config_json = checkpoint.config().raw().dump();
   LoadOptions with_identity = options;
   with_identity.source_identity = checkpoint.tensors()->identity() + "config " + config_json + "\n";
-  Weights weights = load_weights(config, checkpoint_source(checkpoint.tensors()), backend, with_identity);
+  std::unique_ptr<const QuantisedTensors> quantised = QuantisedTensors::open(checkpoint.config(), checkpoint.tensors());
+  Weights weights =
+      load_weights(config, checkpoint_source(checkpoint.tensors(), std::move(quantised)), backend, with_identity);
   return std::unique_ptr<Model>(new Model(config, std::move(weights), backend, config_json));
 }
 
@@ -106,16 +109,16 @@ Model::Model(const ModelConfig& config, Weights weights, Backend& backend, const
   if (config_.vision) encoder_.emplace(*config_.vision, *weights_.vision, backend);
   Sha256 hash;
   hash.add(std::as_bytes(std::span(weights_.hash)));
-  for (const std::string& text : {config_json, std::string(backend.name())}) {
+  const auto add = [&](const std::string& text) {
     hash.add(std::ssize(text));
     hash.add(std::as_bytes(std::span(text)));
-  }
+  };
+  add(config_json), add(std::string(backend.name()));
   hash.add(static_cast<int64_t>(compute_dtype()));
+  if (activation_bits() == ActivationBits::k8) add("activations of 8 bits");
   for (const LoadedMatrix& matrix : weights_.matrices) {
     if (!matrix.quantised) continue;
-    const std::string text = matrix.name + " " + matrix.form + " quantiser " + std::to_string(kQuantiserVersion);
-    hash.add(std::ssize(text));
-    hash.add(std::as_bytes(std::span(text)));
+    add(matrix.name + " " + matrix.form + " quantiser " + std::to_string(kQuantiserVersion));
   }
   std::ranges::copy_n(hash.finish().begin(), std::ssize(fingerprint_), fingerprint_.begin());
 }

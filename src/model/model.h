@@ -50,6 +50,7 @@ class Model {
 
   const ModelConfig& config() const { return config_; }
   Backend& backend() const { return backend_; }
+  ActivationBits activation_bits() const { return backend_.activation_bits(); }
   DType compute_dtype() const { return backend_.compute_dtype(); }
   bool sees_images() const { return encoder_.has_value(); }
   int64_t n_parameters() const { return weights_.n_parameters; }

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/threads.h"
+#include "model/code_rows.h"
 #include "ops/quantiser.h"
 
 namespace vlcache {
@@ -62,11 +63,10 @@ WeightLoader::HashState WeightLoader::make_hash() {
   return state;
 }
 
-void WeightLoader::add_to_hash(const std::string& name, const Tensor& t) {
+void WeightLoader::add_to_hash(const std::string& head, const std::byte* data, int64_t bytes) {
   if (packed_.hit()) return;  // the file knows the hash
-  const std::string head = name + " " + t.describe() + "\n";
   XXH3_128bits_update(hash_.get(), head.data(), head.size());
-  XXH3_128bits_update(hash_.get(), t.data, static_cast<size_t>(t.bytes()));
+  XXH3_128bits_update(hash_.get(), data, static_cast<size_t>(bytes));
 }
 
 WeightHash WeightLoader::hash() const {
@@ -90,17 +90,45 @@ std::string WeightLoader::prefix(const std::vector<std::string_view>& prefixes, 
 Weight WeightLoader::matrix(const std::vector<std::string>& names, const std::vector<int64_t>& n_out, int64_t n_in,
                             const RowForms& forms, const std::vector<int64_t>& pairs) {
   if (auto w = restored(names[0], std::accumulate(n_out.begin(), n_out.end(), int64_t{0}), n_in)) return std::move(*w);
-  std::vector<Tensor> parts;
+  const bool keep_codes = std::ranges::any_of(forms, &RowForm::keep_codes);
+  // Codes are quantised again from what they stand for, not from its nearest bf16.
+  const bool exact = std::ranges::any_of(forms, [](const RowForm& f) { return f.form.has_value(); });
+  std::vector<Part> parts;
   std::vector<Buffer> copies;
+  int64_t n_values = 0, n_bytes = 0;
   for (size_t i = 0; i < names.size(); ++i) {
-    parts.push_back(aligned(names[i], {n_out[i], n_in}, copies));
-    if (!pairs.empty() && pairs[i] > 0) parts.back() = halves_of_pairs(parts.back(), pairs[i], copies.emplace_back());
+    Part& part = parts.emplace_back();
+    part.pairs = pairs.empty() ? 0 : pairs[i];
+    n_values += n_out[i] * n_in;
+    if (!source_.coded(names[i])) {
+      part.values = aligned(names[i], {n_out[i], n_in}, copies);
+      n_bytes += part.values.bytes();
+    } else {
+      part.codes = stored(names[i], n_out[i], n_in);
+      for (const StoredTensor& tensor : part.codes->tensors()) n_bytes += std::ssize(tensor.bytes);
+      if (keep_codes && part.codes->codes() != nullptr) continue;
+      part.values =
+          values_of(*part.codes, n_out[i], n_in, exact ? DType::kF32 : backend_.compute_dtype(), copies.emplace_back());
+      part.codes.reset();
+    }
+    if (part.pairs > 0) part.values = halves_of_pairs(part.values, part.pairs, copies.emplace_back());
   }
-  return pack(names, parts, forms);
+  Weight w;
+  if (std::ranges::any_of(parts, [](const Part& part) { return part.codes != nullptr; })) {
+    w = pack_codes(names[0], parts);
+  } else {
+    std::vector<Tensor> values;
+    for (const Part& part : parts) values.push_back(part.values);
+    w = pack_rows(names[0], values, forms);
+  }
+  for (const std::string& name : names) source_.release(name);
+  count(n_values, n_bytes, w.bytes());
+  return w;
 }
 
 Weight WeightLoader::transposed_matrix(const std::string& name, int64_t n_out, int64_t n_in, const RowForms& forms) {
   if (auto w = restored(name, n_out, n_in)) return std::move(*w);
+  if (source_.coded(name)) return matrix(name, n_out, n_in, forms);  // codes are always of outputs
   std::vector<Buffer> copies;
   const Tensor from = aligned(name, {n_in, n_out}, copies);
   const Buffer memory(from.bytes());
@@ -231,6 +259,7 @@ Weight WeightLoader::table(const std::string& name, int64_t n, int64_t width) {
 }
 
 bool WeightLoader::equal(const std::string& a, const std::string& b, std::initializer_list<int64_t> shape) {
+  if (source_.coded(a) || source_.coded(b)) return false;
   const std::string question = a + " = " + b;
   if (const std::optional<bool> known = packed_.answer(question)) return *known;
   const Tensor x = source_.get(a, shape), y = source_.get(b, shape);
@@ -240,14 +269,48 @@ bool WeightLoader::equal(const std::string& a, const std::string& b, std::initia
   return same;
 }
 
+std::unique_ptr<StoredMatrix> WeightLoader::stored(const std::string& name, int64_t n_out, int64_t n_in) {
+  std::unique_ptr<StoredMatrix> matrix = source_.stored(name, n_out, n_in);
+  for (const StoredTensor& t : matrix->tensors())
+    add_to_hash(t.name + " " + t.describe() + "\n", t.bytes.data(), std::ssize(t.bytes));
+  return matrix;
+}
+
+Tensor WeightLoader::values_of(const StoredMatrix& stored, int64_t n_out, int64_t n_in, DType dtype, Buffer& memory) {
+  memory = Buffer(n_out * n_in * dtype_bytes(dtype));
+  const Tensor values(memory.data(), dtype, {n_out, n_in});
+  constexpr int64_t kBlock = 64;
+  parallel_ranges(n_out, kBlock, [&](int64_t begin, int64_t end, int) {
+    std::vector<float> rows;
+    for (int64_t at = begin; at < end; at += kBlock) {
+      const int64_t n = std::min(kBlock, end - at);
+      if (dtype == DType::kF32) {
+        stored.values(at, n, values.row<float>(at));
+        continue;
+      }
+      rows.resize(static_cast<size_t>(n * n_in));
+      stored.values(at, n, rows.data());
+      std::ranges::transform(rows, values.row<bf16>(at), to_bf16);
+    }
+  });
+  ++out_.stored.n_widened;
+  out_.stored.widened_bytes += values.bytes();
+  for (const StoredTensor& tensor : stored.tensors()) out_.stored.widened_bytes_stored += std::ssize(tensor.bytes);
+  return values;
+}
+
 // A tensor of float type, at an address its type allows. Files may place tensors anywhere: misaligned ones are copied.
 Tensor WeightLoader::aligned(const std::string& name, std::span<const int64_t> shape, std::vector<Buffer>& copies) {
+  if (shape.size() == 2 && source_.coded(name)) {
+    const std::unique_ptr<StoredMatrix> codes = stored(name, shape[0], shape[1]);
+    return values_of(*codes, shape[0], shape[1], backend_.compute_dtype(), copies.emplace_back());
+  }
   Tensor t = source_.get(name, shape);
   if (t.dtype != DType::kF32 && t.dtype != DType::kBF16 && t.dtype != DType::kF16) {
     throw Error(ErrorCode::kUnsupported,
                 source_.where() + ": tensor \"" + name + "\": expected f32, bf16 or f16, found " + t.describe());
   }
-  add_to_hash(name, t);
+  add_to_hash(name + " " + t.describe() + "\n", t.data, t.bytes());
   if (reinterpret_cast<uintptr_t>(t.data) % static_cast<uintptr_t>(dtype_bytes(t.dtype)) != 0) {
     Buffer& copy = copies.emplace_back(t.bytes());
     std::memcpy(copy.data(), t.data, static_cast<size_t>(t.bytes()));
@@ -310,9 +373,10 @@ Weight WeightLoader::pack_rows(const std::string& name, const std::vector<Tensor
   std::vector<Weight> weights;
   std::vector<Tensor> left = parts;
   size_t at = 0;
-  for (const auto& [n, form] : runs) {
+  for (const RowForm& run : runs) {
+    const std::optional<QuantForm>& form = run.form;
     std::vector<Tensor> of_run;
-    for (int64_t missing = n; missing > 0;) {
+    for (int64_t missing = run.n_rows; missing > 0;) {
       CHECK(at < left.size());
       const int64_t taken = std::min(missing, left[at].rows());
       of_run.push_back(left[at].slice_rows(0, taken));
@@ -333,7 +397,31 @@ Weight WeightLoader::pack_rows(const std::string& name, const std::vector<Tensor
     }
   }
   CHECK(at == left.size());
-  Weight w = weights.size() == 1 ? std::move(weights[0]) : stack(std::move(weights));
+  return keep(name, std::move(weights));
+}
+
+// Neighbours of one form, or of values, become one segment.
+Weight WeightLoader::pack_codes(const std::string& name, const std::vector<Part>& parts) {
+  const auto form = [](const Part& part) {
+    return part.codes == nullptr ? std::nullopt : std::optional(part.codes->codes()->form());
+  };
+  std::vector<Weight> weights;
+  for (size_t i = 0; i < parts.size();) {
+    const std::optional<QuantForm> shared = form(parts[i]);
+    std::vector<Tensor> values;
+    std::vector<CodeRows::Part> codes;
+    for (; i < parts.size() && form(parts[i]) == shared; ++i) {
+      if (shared) codes.push_back({parts[i].codes->codes(), parts[i].pairs});
+      if (!shared) values.push_back(parts[i].values);
+    }
+    weights.push_back(shared ? backend_.pack(CodeRows(codes)) : backend_.pack(values));
+    out_.stored.n_kept += std::ssize(codes);
+  }
+  return keep(name, std::move(weights));
+}
+
+Weight WeightLoader::keep(const std::string& name, std::vector<Weight> segments) {
+  Weight w = segments.size() == 1 ? std::move(segments[0]) : stack(std::move(segments));
   list(name, w);
   packed_.add(name, w);
   return w;

@@ -1,5 +1,6 @@
 #include "model/weights.h"
 
+#include <algorithm>
 #include <array>
 
 #include "base/error.h"
@@ -154,10 +155,10 @@ void load_output(WeightLoader& load, const ModelConfig& config, const std::strin
                                           "weight, and config.json does not say tie_word_embeddings");
   }
   const RowForms form = load.text_form(c.vocab_size, MatrixRole::kTokens);
-  // A table that is only looked up stays in the file, unless it is to take less memory than there.
+  // A table that is only looked up stays in the file, unless it is to take less memory than there, or is codes there.
   const auto load_table = [&] {
-    return form[0].form ? load.matrix(embed, c.vocab_size, c.hidden_size, form)
-                        : load.table(embed, c.vocab_size, c.hidden_size);
+    return form[0].form || load.coded(embed) ? load.matrix(embed, c.vocab_size, c.hidden_size, form)
+                                             : load.table(embed, c.vocab_size, c.hidden_size);
   };
   if (c.unit_head && !name.empty()) {
     w.embed = load_table();
@@ -264,7 +265,12 @@ Weights load_weights(const ModelConfig& config, std::unique_ptr<TensorSource> so
                                        std::string(dtype_name(compute)) + ": expected --weights dense, or --dtype " +
                                        std::string(dtype_name(asked)));
   }
+  if (backend.activation_bits() == ActivationBits::k8 && compute == DType::kF32) {
+    throw Error(ErrorCode::kInput,
+                "--activations int8 with arithmetic in f32, which is exact: leave out one of the two");
+  }
   Weights weights;
+  weights.stored.format = source->format();
   PackedWeights packed(options, backend, source->where());
   WeightLoader load(*source, backend, options, packed, weights);
   weights.text = load_text(load, config);
@@ -274,6 +280,12 @@ Weights load_weights(const ModelConfig& config, std::unique_ptr<TensorSource> so
     for (int64_t i = 0; i < std::ssize(config.vision->tap_layers); ++i) {
       weights.taps.push_back(config.projector.kind->load_tap(load, config, i));
     }
+  }
+  if (backend.activation_bits() == ActivationBits::k8 &&
+      std::ranges::none_of(weights.matrices, &LoadedMatrix::quantised)) {
+    throw Error(ErrorCode::kInput,
+                "--activations int8 without quantised weights has no effect: expected --weights int8, int4 or int4+ "
+                "beside it");
   }
   weights.hash = packed.hit() ? packed.hash() : load.hash();
   weights.packed_file = packed.finish(weights.hash);

@@ -21,6 +21,10 @@
 
 namespace vlcache {
 
+// How x enters products of bf16 with quantised weights: with at least 15 bits for each 32 inputs, or with 8 (one signed
+// byte each, 127 the largest magnitude of 32), as other engines have it.
+enum class ActivationBits : uint8_t { k15, k8 };
+
 enum class Activation : uint8_t { kNone, kSilu, kGelu, kGeluTanh, kQuickGelu, kRelu };
 
 // Consecutive outputs of a packed matrix that are stored alike, in the backend's layout.
@@ -111,7 +115,7 @@ struct DenseAttentionArgs {
   Tensor first_row_probs;
 };
 
-// size: a function for each op.
+// size: the contract of all arithmetic, one function an op.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -119,6 +123,7 @@ class Backend {
   // The level of its kernels; code beside the backend uses no higher one.
   virtual Isa isa() const { return Isa::kScalar; }
   virtual DType compute_dtype() const = 0;  // bf16 or f32: dtype of all activations and packed weights
+  virtual ActivationBits activation_bits() const { return ActivationBits::k15; }
 
   // ---- weights ----------------------------------------------------------------------------------------------------
   // One matrix [sum of rows, n_in] from `parts` (f32, bf16 or f16, [rows_i, n_in]) stacked in order (fused q,k,v;
@@ -132,7 +137,8 @@ class Backend {
   virtual int64_t packed_bytes(const std::optional<QuantForm>& form, int64_t n_out, int64_t n_in) const = 0;
   // y [n, n_out] = epilogue(x [n, n_in] W^T). y: compute dtype, or f32 (logits). y must not alias x. Of quantised
   // weights, f32 computes exactly: dequantised in f32. bf16 may round either the weights to bf16 or the rows of x to 15
-  // bits for each 32 inputs, which changes the result by less than its own rounding does.
+  // bits for each 32 inputs, which changes the result by less than its own rounding does; with ActivationBits::k8 it
+  // rounds x to 8.
   virtual void matmul(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue = {}) = 0;
   // y[i, :] = W[ids[i], :]. W packed (tied embeddings) or plain rows of any float dtype. ids in [0, n_out).
   virtual void embed(std::span<const int32_t> ids, const Weight& w, const Tensor& y) = 0;

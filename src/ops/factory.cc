@@ -20,8 +20,8 @@ struct NamedBackend {
   std::unique_ptr<Backend> (*make)(DType compute_dtype, const BackendOptions& options);
 };
 
-std::unique_ptr<Backend> make_ref(DType compute_dtype, const BackendOptions&) {
-  return make_ref_backend(compute_dtype);
+std::unique_ptr<Backend> make_ref(DType compute_dtype, const BackendOptions& options) {
+  return make_ref_backend(compute_dtype, options.activation_bits);
 }
 
 #ifndef VLCACHE_REF_ONLY
@@ -43,7 +43,8 @@ std::unique_ptr<Backend> make_cpu(DType compute_dtype, const BackendOptions& opt
   std::string known;
   for (const auto& [name, isa, byte_dots] : kIsas) {
     if (options.max_isa == name || options.max_isa == "auto")
-      return make_cpu_backend(compute_dtype, {.max_isa = isa, .byte_dots = byte_dots});
+      return make_cpu_backend(compute_dtype,
+                              {.max_isa = isa, .byte_dots = byte_dots, .activation_bits = options.activation_bits});
     known += ", " + std::string(name);
   }
   throw Error(ErrorCode::kUnsupported,

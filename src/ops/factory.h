@@ -12,6 +12,7 @@ namespace vlcache {
 struct BackendOptions {
   std::string_view max_isa = "auto";  // highest instruction set to use: scalar, avx2, avx_vnni, avx512, avx512_vnni,
                                       // avx512_bf16, amx_bf16; "ref" has none
+  ActivationBits activation_bits = ActivationBits::k15;
 };
 
 // name: "auto" (the fastest here), "cpu" or "ref". compute_dtype: bf16 or f32 ("ref" computes in f32 and rounds to it).

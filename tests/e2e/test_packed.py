@@ -116,7 +116,7 @@ class Packed(ProgramTest):
         os.truncate(lines[0]["path"], 100)
         shown = self.ok(*packed).splitlines()
         self.assertEqual(len(shown), 3)
-        self.assertRegex(shown[1], rf"^\w{{12}} +\d+\.\d\d +\d s int[48] +dense +bf16 +{MODEL}$")
+        self.assertRegex(shown[1], rf"^\w{{12}} +\d+\.\d\d +\d s int[48] +auto +bf16 +{MODEL}$")
         self.assertRegex(shown[2], r" \d+ d .*truncated\?")
         self.assertRegex(self.ok(*packed, "--clear"), r"^2 packed files removed, \d+\.\d MiB\n$")
         self.assertEqual(self.files(), [])

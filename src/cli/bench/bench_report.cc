@@ -50,6 +50,7 @@ nlohmann::ordered_json to_json(const BenchReport& r) {
           {"read_gb_s", b.limits.read_gb_s},
           {"bf16_tflops", b.limits.bf16_tflops},
           {"f32_tflops", b.limits.f32_tflops},
+          {"int8_tops", b.limits.int8_tops},
           {"output_hash", std::to_string(b.output_hash)},
           {"version", VLCACHE_VERSION}};
 }
@@ -88,8 +89,7 @@ std::string limits_table(const std::vector<BenchReport>& reports) {
   for (const BenchReport& r : reports) {
     const BenchResult& b = r.result;
     const std::string limit =
-        b.by_bandwidth ? format("%.1f GB/s", b.limits.read_gb_s)
-                       : format("%.2f TFLOP/s", r.dtype == DType::kF32 ? b.limits.f32_tflops : b.limits.bf16_tflops);
+        b.by_bandwidth ? format("%.1f GB/s", b.limits.read_gb_s) : format("%.2f TFLOP/s", b.limit_tflops);
     text += format("| %s | %d | %s | %.1f ± %.1f | %.0f | %s |\n", r.model.c_str(), r.threads,
                    test_name(b.test).c_str(), b.avg_ts, b.stddev_ts, b.limit_pct, limit.c_str());
   }

@@ -255,16 +255,19 @@ void BenchRunner::repeat(BenchResult& result, const MachineLimits& before, const
   result.limits.read_gb_s += (before.read_gb_s + after.read_gb_s) / 2;
   result.limits.bf16_tflops += (before.bf16_tflops + after.bf16_tflops) / 2;
   result.limits.f32_tflops += (before.f32_tflops + after.f32_tflops) / 2;
+  result.limits.int8_tops += (before.int8_tops + after.int8_tops) / 2;
   result.output_hash = last_hash_;
 }
 
 void BenchRunner::finish(BenchResult& result) {
   const auto n = static_cast<double>(result.tokens_per_s.size());
-  for (double* limit : {&result.limits.read_gb_s, &result.limits.bf16_tflops, &result.limits.f32_tflops}) *limit /= n;
+  MachineLimits& limits = result.limits;
+  for (double* limit : {&limits.read_gb_s, &limits.bf16_tflops, &limits.f32_tflops, &limits.int8_tops}) *limit /= n;
   result.avg_ts = std::accumulate(result.tokens_per_s.begin(), result.tokens_per_s.end(), 0.0) / n;
   double square = 0;
   for (double x : result.tokens_per_s) square += (x - result.avg_ts) * (x - result.avg_ts);
   result.stddev_ts = n > 1 ? std::sqrt(square / (n - 1)) : 0.0;
+  result.limit_tflops = limit_tflops(engine_, result.test, limits);
   result.limit_ts = limit_tokens_per_s(engine_, result, result.by_bandwidth);
   const Work work = work_of(engine_, result);
   result.bytes_per_token = work.bytes / work.tokens;
@@ -300,11 +303,20 @@ std::vector<std::vector<BenchResult>> BenchRunner::run_in_turn(std::span<BenchRu
   return results;
 }
 
+double limit_tflops(const Engine& engine, const BenchCase& test, const MachineLimits& limits) {
+  const Weights& weights = engine.model().weights();
+  if (engine.model().compute_dtype() == DType::kF32) return limits.f32_tflops;
+  const Weight& one = test.n_tiles > 0 ? weights.vision->layers.front().qkv : weights.text.layers.front().qkv;
+  if (!one.segments.front().form) return limits.bf16_tflops;
+  // With codes an input is two bytes, or one.
+  const double bytes = engine.model().activation_bits() == ActivationBits::k15 ? 2 : 1;
+  return std::max(limits.bf16_tflops, limits.int8_tops / bytes);
+}
+
 double limit_tokens_per_s(const Engine& engine, const BenchResult& result, bool& by_bandwidth) {
   const MachineLimits& limits = result.limits;
   const Work work = work_of(engine, result);
-  const bool f32 = engine.model().compute_dtype() == DType::kF32;
-  const double flop_seconds = work.flops / (1e12 * (f32 ? limits.f32_tflops : limits.bf16_tflops));
+  const double flop_seconds = work.flops / (1e12 * limit_tflops(engine, result.test, limits));
   const double byte_seconds = work.bytes / (1e9 * limits.read_gb_s);
   by_bandwidth = byte_seconds > flop_seconds;
   return work.tokens / std::max(flop_seconds, byte_seconds);

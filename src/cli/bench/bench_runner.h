@@ -30,6 +30,7 @@ struct BenchResult {
   std::vector<double> tokens_per_s;  // one per repetition
   double avg_ts = 0, stddev_ts = 0;
   MachineLimits limits;        // mean of the probes before and after each repetition
+  double limit_tflops = 0;     // those of the arithmetic that the test is done in
   double limit_ts = 0;         // tokens/s at the measured limit
   double limit_pct = 0;        // avg_ts / limit_ts
   double bytes_per_token = 0;  // that must be read: weights, KV
@@ -76,6 +77,7 @@ class BenchRunner {
 
 // FLOPs and bytes of a case, per second of work at the limits: the tokens/s that a perfect program would reach. A
 // tile's tokens are the rows that it yields.
+double limit_tflops(const Engine& engine, const BenchCase& test, const MachineLimits& limits);
 double limit_tokens_per_s(const Engine& engine, const BenchResult& result, bool& by_bandwidth);
 
 }  // namespace vlcache

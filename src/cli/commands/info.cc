@@ -1,6 +1,7 @@
 // `vlcache info`: what a checkpoint is and costs, and how memory would be divided, before it is loaded.
 #include <algorithm>
 #include <cstdio>
+#include <set>
 #include <sstream>
 
 #include "api/reuse_choice.h"
@@ -9,6 +10,7 @@
 #include "cli/flags/command.h"
 #include "engine/memory_plan.h"
 #include "io/chat/chat_templates.h"
+#include "io/quantised/quantised_tensors.h"
 #include "io/safetensors.h"
 
 namespace vlcache {
@@ -75,10 +77,67 @@ void describe_tier(const char* flag, const std::string& place, KvTier& tier, con
                                        : std::to_string(records.size()) + " records, " + bytes(held) + limit));
 }
 
+// The matrices that a checkpoint stores as codes.
+struct CodedMatrices {
+  std::string format;                              // empty: none
+  int activation_bits = 16;                        // that it asks for
+  int64_t n = 0, n_parameters = 0, n_widened = 0;  // widened: no packed form holds them
+  std::set<std::string> forms;                     // of the others
+  std::set<std::string> tensors;                   // what they are made of
+  double widened_bytes = 0, widened_parameters = 0;
+  double kept_bytes = 0, kept_parameters = 0;
+};
+
+CodedMatrices coded_matrices(const Checkpoint& checkpoint) {
+  CodedMatrices all;
+  const auto quantised = QuantisedTensors::open(checkpoint.config(), checkpoint.tensors());
+  if (quantised == nullptr) return all;
+  all.format = quantised->name(), all.activation_bits = quantised->activation_bits();
+  for (const std::string& module : quantised->modules()) {
+    const auto [n_out, n_in] = quantised->shape(module);
+    const auto matrix = quantised->matrix(module, n_out, n_in);
+    ++all.n, all.n_parameters += n_out * n_in;
+    const auto n = static_cast<double>(n_out * n_in);
+    double stored = 0;
+    for (const StoredTensor& tensor : matrix->tensors()) {
+      all.tensors.insert(tensor.name);
+      stored += static_cast<double>(tensor.bytes.size());
+    }
+    if (const QuantSource* codes = matrix->codes()) {
+      all.forms.insert(codes->form().describe());
+      all.kept_bytes += n * codes->form().bits_per_weight(n_in) / 8, all.kept_parameters += n;
+    } else {
+      ++all.n_widened, all.widened_bytes += stored, all.widened_parameters += n;
+    }
+  }
+  return all;
+}
+
+void describe_codes(const CodedMatrices& coded, DType compute) {
+  if (coded.format.empty()) return;
+  std::string forms;
+  for (const std::string& form : coded.forms) forms += (forms.empty() ? "" : " | ") + form;
+  const int64_t kept = coded.n - coded.n_widened;
+  line("quantised", coded.format + ": " + std::to_string(coded.n) + " matrices" +
+                        (kept == 0 ? "" : ", " + std::to_string(kept) + " kept as " + forms));
+  if (coded.n_widened > 0) {
+    const double times = coded.widened_parameters * static_cast<double>(dtype_bytes(compute)) / coded.widened_bytes;
+    line("", std::to_string(coded.n_widened) + " become " + std::string(dtype_name(compute)) +
+                 format(", %.1f times the file's bytes: no packed form holds them; ", times) +
+                 "--weights int8 or int4 quantise them again");
+  }
+  if (coded.activation_bits < 16) {
+    line("", "activations in " + std::to_string(coded.activation_bits) +
+                 " bits, as the checkpoint asks for, are not computed: they keep 15 bits or more");
+  }
+}
+
 // Bytes of the weights in memory, with the matrices in the forms that the flags ask for.
-int64_t loaded_bytes(const ModelConfig& config, const WeightForms& forms, int64_t parameters, DType compute) {
+int64_t loaded_bytes(const ModelConfig& config, const WeightForms& forms, const CodedMatrices& coded,
+                     int64_t parameters, DType compute) {
   const auto dense = static_cast<double>(dtype_bytes(compute));
   double total = static_cast<double>(parameters) * dense;
+  if (forms.text == WeightChoice::kAuto) total += coded.kept_bytes - coded.kept_parameters * dense;
   const auto put = [&](WeightChoice choice, MatrixRole role, int64_t n_out, int64_t n_in) {
     const std::optional<QuantForm> form = form_of(choice, role);
     if (form) total += static_cast<double>(n_out * n_in) * (form->bits_per_weight(n_in) / 8 - dense);
@@ -112,7 +171,8 @@ void describe_memory(const ModelFlags& flags, int64_t weights) {
   const int64_t usable = usable_memory(), kv = options.kv_memory_bytes;
   line("memory", bytes(usable) + " that machine and cgroup grant:");
   const WeightForms forms = weight_forms(flags);
-  const bool quantised = forms.text != WeightChoice::kDense || forms.vision != WeightChoice::kDense;
+  const auto is_quantised = [](WeightChoice c) { return c != WeightChoice::kAuto && c != WeightChoice::kDense; };
+  const bool quantised = is_quantised(forms.text) || is_quantised(forms.vision);
   line("  weights", bytes(weights) + (quantised ? " (language " + std::string(weight_choice_name(forms.text)) +
                                                       ", vision " + std::string(weight_choice_name(forms.vision)) + ")"
                                                 : ""));
@@ -155,28 +215,32 @@ void run(const ModelFlags& flags) {
   const Checkpoint checkpoint = checkpoint_of(flags);
   const ModelConfig config = Model::read_config(checkpoint);
   const std::shared_ptr<const Safetensors> weights = checkpoint.tensors();
-  int64_t parameters = 0, stored_bytes = 0;
+  const CodedMatrices coded = coded_matrices(checkpoint);
+  int64_t parameters = coded.n_parameters, stored_bytes = 0;
   for (std::string_view name : weights->names()) {
     const SafetensorsEntry& entry = *weights->find(name);
+    stored_bytes += entry.end - entry.begin;
+    if (coded.tensors.contains(std::string(name))) continue;
     int64_t n = 1;
     for (int64_t d : entry.shape) n *= d;
     parameters += n;
-    stored_bytes += entry.end - entry.begin;
   }
   const TextConfig& t = config.text;
   line("architecture", config.model_type);
   describe_text(t);
   if (config.vision) describe_vision(*config.vision);
   line("parameters", human(static_cast<double>(parameters), ""));
-  line("weights", bytes(stored_bytes) + " as " + std::string(dtype_name(config.dtype)));
+  line("weights", bytes(stored_bytes) + " as " + std::string(dtype_name(config.dtype)) +
+                      (coded.format.empty() ? "" : " and codes"));
+  const DType own = config.dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
+  const DType compute = flags.dtype == "auto" ? own : flags.dtype == "f32" ? DType::kF32 : DType::kBF16;
+  describe_codes(coded, compute);
   line("KV cache", human(static_cast<double>(config.kv_bytes_per_token(2)) * 1000, "B") +
                        " per 1k tokens in bf16 (2 x " + std::to_string(t.n_layers) + " layers x " +
                        std::to_string(t.layer(0).n_kv_heads) + " heads x " + std::to_string(t.layer(0).head_dim) +
                        " x 2 B)");
   line("", human(static_cast<double>(config.kv_bytes_per_token(4)) * 1000, "B") + " per 1k tokens in f32");
   const int32_t rows = EngineOptions().prefill_chunk;
-  const DType own = config.dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
-  const DType compute = flags.dtype == "auto" ? own : flags.dtype == "f32" ? DType::kF32 : DType::kBF16;
   line("workspace", human(static_cast<double>(TextDecoder::workspace_bytes(t, compute, rows)), "B") + " for steps of " +
                         std::to_string(rows) + " rows in " + std::string(dtype_name(compute)));
   line("hidden states", human(static_cast<double>(t.hidden_size * dtype_bytes(compute)) * 1000, "B") +
@@ -187,7 +251,7 @@ void run(const ModelFlags& flags) {
                                                    std::to_string(static_cast<int>(cached)) + " tokens cached");
   }
   describe_template(checkpoint);
-  describe_memory(flags, loaded_bytes(config, weight_forms(flags), parameters, compute));
+  describe_memory(flags, loaded_bytes(config, weight_forms(flags), coded, parameters, compute));
   if (config.vision) describe_reuse(flags, checkpoint);
 }
 

@@ -24,10 +24,11 @@ struct ModelFlags {
   std::string model_dir, tokenizer_dir;
   std::string dtype = "auto";  // auto, f32, bf16
   std::string weights = "auto", vision_weights = "auto";
-  std::string packed_cache;       // DIR, DIR,BYTES or off; empty: the user's cache folder
-  std::string kv_dtype = "auto";  // auto, f32, bf16
-  std::string kv;                 // empty: full, or auto with a budget
-  std::string kv_budget;          // empty: the default of policies that take one
+  std::string packed_cache;          // DIR, DIR,BYTES or off; empty: the user's cache folder
+  std::string activations = "auto";  // auto, int8
+  std::string kv_dtype = "auto";     // auto, f32, bf16
+  std::string kv;                    // empty: full, or auto with a budget
+  std::string kv_budget;             // empty: the default of policies that take one
   std::string backend = "auto";
   std::string max_isa = "auto";
   bool special_tokens_in_text = false;

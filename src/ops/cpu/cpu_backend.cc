@@ -14,11 +14,16 @@ namespace {
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(DType compute_dtype, cpu::Isa isa, bool byte_dots)
-      : compute_dtype_(compute_dtype), isa_(isa), matmul_(isa, compute_dtype, byte_dots), attention_(isa) {}
+  CpuBackend(DType compute_dtype, cpu::Isa isa, const cpu::CodeProducts& codes)
+      : compute_dtype_(compute_dtype),
+        activation_bits_(codes.activation_bits),
+        isa_(isa),
+        matmul_(isa, compute_dtype, codes),
+        attention_(isa) {}
 
   std::string_view name() const override { return "cpu"; }
   DType compute_dtype() const override { return compute_dtype_; }
+  ActivationBits activation_bits() const override { return activation_bits_; }
   Isa isa() const override { return isa_; }
 
   Weight pack(std::span<const Tensor> parts) override { return cpu::pack(isa_, compute_dtype_, parts); }
@@ -97,6 +102,7 @@ class CpuBackend final : public Backend {
 
  private:
   DType compute_dtype_;
+  ActivationBits activation_bits_;
   cpu::Isa isa_;
   cpu::Matmul matmul_;
   cpu::AttentionWorkspace attention_;
@@ -107,7 +113,8 @@ class CpuBackend final : public Backend {
 std::unique_ptr<Backend> make_cpu_backend(DType compute_dtype, const CpuBackendOptions& options) {
   CHECK(compute_dtype == DType::kF32 || compute_dtype == DType::kBF16);
   const cpu::Isa isa = cpu::fastest_isa(options.max_isa);
-  return std::make_unique<CpuBackend>(compute_dtype, isa, options.byte_dots && cpu::has_byte_dots(isa));
+  const cpu::CodeProducts codes{options.byte_dots && cpu::has_byte_dots(isa), options.activation_bits};
+  return std::make_unique<CpuBackend>(compute_dtype, isa, codes);
 }
 
 std::unique_ptr<Backend> make_cpu_backend(DType compute_dtype) { return make_cpu_backend(compute_dtype, {}); }

@@ -11,6 +11,7 @@ namespace vlcache {
 struct CpuBackendOptions {
   cpu::Isa max_isa = cpu::Isa::kAmxBf16;  // the highest level used, even if the CPU has more
   bool byte_dots = true;                  // dot products of bytes (VNNI), where the CPU has them
+  ActivationBits activation_bits = ActivationBits::k15;
 };
 
 // compute_dtype: kF32 or kBF16. One forward pass at a time per backend: it owns scratch memory.

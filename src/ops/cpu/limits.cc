@@ -12,6 +12,7 @@
 #include "base/threads.h"
 #include "ops/cpu/cpu_features.h"
 #include "ops/cpu/limits_kernels.h"
+#include "ops/cpu/quant_kernel.h"
 #include "ops/cpu/simd.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -19,10 +20,10 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "ops/cpu/quant-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace vlcache::cpu::HWY_NAMESPACE {
-
-namespace hn = hwy::HWY_NAMESPACE;
 
 // n multiply-adds of one vector each, in 12 chains; returns the operations done.
 int64_t fma_loop(int64_t n, float* sink) {
@@ -41,6 +42,26 @@ int64_t fma_loop(int64_t n, float* sink) {
   const V left = hn::Add(hn::Add(hn::Add(a, b), hn::Add(c, e)), hn::Add(hn::Add(f, g), hn::Add(h, i)));
   *sink = hn::GetLane(hn::Add(left, hn::Add(hn::Add(j, k), hn::Add(l, m))));
   return n * static_cast<int64_t>(hn::Lanes(d)) * 2;
+}
+
+// n dot products of four bytes in every lane; returns the operations done, 0 without such an instruction.
+int64_t byte_dot_loop(int64_t n, uint32_t* sink) {
+#if defined(VLCACHE_BYTE_DOTS)
+  const I32Tag di;
+  const U32Vec x = hn::Set(U32Tag(), *sink | 0x01020304u);
+  I32Vec sums[12];
+#pragma GCC unroll 12
+  for (I32Vec& sum : sums) sum = hn::Zero(di);
+  for (int64_t step = 0; step < n; step += 12) {
+#pragma GCC unroll 12
+    for (I32Vec& sum : sums) sum = byte_dot(sum, x, x);
+  }
+  for (const I32Vec& sum : sums) *sink ^= static_cast<uint32_t>(hn::GetLane(sum));
+  return n * static_cast<int64_t>(hn::Lanes(di)) * 8;
+#else
+  static_cast<void>(n), static_cast<void>(sink);
+  return 0;
+#endif
 }
 
 // Reads `bytes` (a multiple of 1024) front to back.
@@ -64,6 +85,7 @@ namespace vlcache::cpu {
 namespace {
 
 HWY_EXPORT(fma_loop);
+HWY_EXPORT(byte_dot_loop);
 HWY_EXPORT(read_loop);
 
 // Larger than the caches of today's server sockets that two cores can fill.
@@ -152,6 +174,16 @@ MachineLimits measure_limits(double seconds, const Buffer& memory) {
                           });
                         });
     limits.bf16_tflops = std::max(limits.bf16_tflops, dots);
+  }
+  if (has_byte_dots(isa)) {
+    limits.int8_tops = 1e-12 * median_rate(seconds / 8, [&] {
+                         return on_all_threads([&] {
+                           uint32_t value = 0;
+                           const int64_t done = VLCACHE_SIMD(isa, byte_dot_loop)(kLoopSteps, &value);
+                           sink += value;
+                           return static_cast<double>(done);
+                         });
+                       });
   }
   int64_t piece = 0;
   limits.read_gb_s = 1e-9 * median_rate(seconds / 2, [&] {

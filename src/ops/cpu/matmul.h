@@ -11,6 +11,7 @@
 namespace vlcache::cpu {
 
 class OneDnn;
+struct CodedRows;
 struct Panels;
 struct QuantPanels;
 
@@ -30,11 +31,16 @@ class Scratch {
   Buffer buffer_;
 };
 
+// How codes of quantised weights are multiplied.
+struct CodeProducts {
+  bool byte_dots = false;  // by dot products of bytes, which the CPU must have (cpu_features.h)
+  ActivationBits activation_bits = ActivationBits::k15;
+};
+
 // Holds primitives and scratch: one product at a time.
 class Matmul {
  public:
-  // byte_dots: whether to use dot products of bytes, which the CPU must have (cpu_features.h).
-  Matmul(Isa isa, DType compute_dtype, bool byte_dots = false);
+  Matmul(Isa isa, DType compute_dtype, const CodeProducts& codes = {});
   ~Matmul();
 
   // Backend::matmul. x, y and the residual may have strided rows.
@@ -52,6 +58,8 @@ class Matmul {
  private:
   void run_segment(const Tensor& x, const Weight& w, const WeightSegment& segment, const Tensor& y,
                    const Epilogue& epilogue);
+  void by_code_tiles(const Tensor& x, const QuantPanels& w, const Tensor& y, const Epilogue& epilogue);
+  CodedRows coded(const Tensor& x, const QuantPanels& w, int64_t group);
   bool by_tiles(const Tensor& x, const Panels& w, const Tensor& y, const Epilogue& epilogue, bool packed);
   Tensor dense(const Tensor& x, DType dtype);  // x itself, or a copy
 
@@ -60,7 +68,7 @@ class Matmul {
   std::unique_ptr<OneDnn> onednn_;
   Scratch x_copy_;
   std::vector<Scratch> tiles_;  // one per thread
-  bool byte_dots_;
+  CodeProducts codes_;
   Scratch coded_;                // rows of x as integers
   std::vector<Scratch> values_;  // a panel of quantised weights as values, one per thread
 };

@@ -17,28 +17,37 @@ struct CodedUnit {
 };
 struct UnitSums {
   float scale;
-  int32_t sums[2];  // of v over each half
-  int32_t unused;
+  float sums[2] = {};    // of scale v over the unit, or over each half where groups are halves: what minima multiply
+  int32_t less[2] = {};  // the same of v, times what codes exceed their values by
+  int32_t unused[3] = {};
 };
 
-// Bytes for n_rows coded rows.
-inline int64_t coded_bytes(int64_t n_rows, int64_t n_in) {
-  return n_rows * ((n_in + kUnit - 1) / kUnit) * int64_t{sizeof(CodedUnit) + sizeof(UnitSums)};
-}
-
-// n_rows rows of n_units units.
+// n_rows rows of n_units units. Row by row, or, for kernels that take many, kCodedGroup rows at a time: their units 0,
+// then their units 1, ...
+inline constexpr int64_t kCodedGroup = 8;
 struct CodedRows {
   CodedUnit* units;
   UnitSums* sums;
   int64_t n_rows, n_units;
+  int64_t group;  // 1 or kCodedGroup
 
-  CodedRows(std::byte* memory, int64_t n_rows, int64_t n_in)
+  // Of rows that fill their groups.
+  static int64_t bytes(int64_t n_rows, int64_t n_in, int64_t group) {
+    return round_up(n_rows, group) * units_of(n_in) * int64_t{sizeof(CodedUnit) + sizeof(UnitSums)};
+  }
+  static int64_t units_of(int64_t n_in) { return (n_in + kUnit - 1) / kUnit; }
+
+  CodedRows(std::byte* memory, int64_t n_rows, int64_t n_in, int64_t group = 1)
       : units(reinterpret_cast<CodedUnit*>(memory)),
-        sums(reinterpret_cast<UnitSums*>(memory + n_rows * ((n_in + kUnit - 1) / kUnit) * int64_t{sizeof(CodedUnit)})),
+        sums(reinterpret_cast<UnitSums*>(units + round_up(n_rows, group) * units_of(n_in))),
         n_rows(n_rows),
-        n_units((n_in + kUnit - 1) / kUnit) {}
+        n_units(units_of(n_in)),
+        group(group) {}
 
-  CodedRows part(int64_t begin, int64_t end) const {  // rows [begin, end)
+  int64_t at(int64_t row, int64_t unit) const {
+    return group == 1 ? row * n_units + unit : (row / group * n_units + unit) * group + row % group;
+  }
+  CodedRows part(int64_t begin, int64_t end) const {  // rows [begin, end), from a group's first one
     CodedRows rows = *this;
     rows.units += begin * n_units, rows.sums += begin * n_units, rows.n_rows = end - begin;
     return rows;
@@ -51,8 +60,13 @@ struct QuantIsa {
   bool byte_dots;
 };
 
-// Rows of x (f32 or bf16) into `rows`. A row of x with a value that is not finite becomes NaN.
-void code_rows(QuantIsa isa, const Tensor& x, const CodedRows& rows);
+// Rows of x (f32 or bf16) into `rows`, for products with codes of a form. A row of x with a value that is not finite
+// becomes NaN.
+struct CodedAs {
+  QuantForm form;
+  ActivationBits bits = ActivationBits::k15;  // k8: |v| <= 127; for tiles, [32] s8 of v alone
+};
+void code_rows(QuantIsa isa, const Tensor& x, const CodedAs& as, const CodedRows& rows);
 
 // acc[r, c] = sum_k x[first_row + r, k] W[c, k] for the 64 outputs of a panel, in one order of sums whatever the number
 // of rows.
@@ -65,6 +79,31 @@ struct QuantPanelArgs {
 };
 inline constexpr int64_t kQuantRows = 4;  // whose sums, 4 x 4 vectors, leave registers for a unit's codes
 void quant_panel(QuantIsa isa, const QuantPanelArgs& args);
+
+// Half a panel as a kernel of many rows reads it: its codes as bytes [n_units][8 quads][32 outputs][4], its scales and
+// minima as f32 [n_units][bands][32].
+inline constexpr int64_t kTileOutputs = kPanel / 2;
+struct CodeTile {
+  std::byte* codes;
+  float *scales, *mins;
+  int64_t n_units, bands;
+
+  static int64_t bytes(const QuantLayout& layout) {
+    return layout.n_units() * (kUnit * kTileOutputs + 2 * layout.bands() * kTileOutputs * int64_t{sizeof(float)});
+  }
+  CodeTile(std::byte* memory, const QuantLayout& layout)
+      : codes(memory),
+        scales(reinterpret_cast<float*>(memory + layout.n_units() * kUnit * kTileOutputs)),
+        mins(scales + layout.n_units() * layout.bands() * kTileOutputs),
+        n_units(layout.n_units()),
+        bands(layout.bands()) {}
+};
+// half: 0 or 1.
+void read_code_tile(Isa isa, const QuantLayout& layout, const std::byte* panel, int64_t half, const CodeTile& out);
+// acc[r, c] = sum_k x[r, k] W[c, k] for the kCodedGroup rows of group `row / kCodedGroup` and 32 outputs: to the bit
+// what quant_panel gives. Needs byte dots. acc [kCodedGroup, kTileOutputs].
+void multiply_code_tile(Isa isa, const CodedRows& rows, int64_t row, const CodeTile& tile, ActivationBits bits,
+                        float* acc);
 
 // A panel in packed.h's layout of dtype bf16 or f32: what QuantRows::dequantise gives, rounded to bf16.
 void dequantise_panel(Isa isa, const QuantLayout& layout, const std::byte* panel, DType dtype, std::byte* out);

@@ -194,18 +194,28 @@ TEST(QuantMatmul, ByCodesAndByValues) {
     std::vector<std::byte> first;  // of the first level with fused multiply-adds
     for (const Level& level : levels()) {
       SCOPED_TRACE(level.name());
-      Matmul matmul(level.isa, DType::kBF16, level.byte_dots);
+      Matmul matmul(level.isa, DType::kBF16, {level.byte_dots});
       const Weight w = pack_quantised(DType::kBF16, source);
       const QuantPanels panels = quant_panels_of(w, w.segments[0]);
-      const Matrix x(DType::kBF16, 6, kIn), y(DType::kF32, 6, kOut), one(DType::kF32, 1, kOut);
+      // 19 rows: few and many at once, a last group of three.
+      const Matrix x(DType::kBF16, 19, kIn), y(DType::kF32, 19, kOut), few(DType::kF32, 6, kOut);
       matmul.by_codes(x.view, panels, y.view, {});
       expect_product(x, values, y, 4e-4);  // 15 bits for each unit's largest
       if (level.isa != Isa::kScalar) {
         if (first.empty()) first = y.memory;
         EXPECT_EQ(first, y.memory);
       }
-      matmul.by_codes(x.view.slice_rows(5, 6), panels, one.view, {});
-      EXPECT_EQ(std::memcmp(one.view.data, y.view.slice_rows(5, 6).data, kOut * 4), 0) << "depends on the batch";
+      matmul.by_codes(x.view.slice_rows(13, 19), panels, few.view, {});
+      EXPECT_EQ(std::memcmp(few.view.data, y.view.slice_rows(13, 19).data, few.memory.size()), 0)
+          << "depends on the batch";
+      if (form.scale == ScaleKind::kF16) {
+        Matmul of_8_bits(level.isa, DType::kBF16, {level.byte_dots, ActivationBits::k8});
+        of_8_bits.by_codes(x.view, panels, y.view, {});
+        expect_product(x, values, y, 0.03);
+        of_8_bits.by_codes(x.view.slice_rows(13, 19), panels, few.view, {});
+        EXPECT_EQ(std::memcmp(few.view.data, y.view.slice_rows(13, 19).data, few.memory.size()), 0)
+            << "depends on the batch, with activations of 8 bits";
+      }
       matmul.by_values(x.view, panels, y.view, {});
       expect_product(x, values, y, 0x1p-6);  // weights in bf16, those of one code and group alike
 
@@ -223,7 +233,7 @@ TEST(QuantMatmul, RowsOutOfRange) {
   const RandomRows source(kInt4, 5, 64);
   for (const Level& level : levels()) {
     SCOPED_TRACE(level.name());
-    Matmul matmul(level.isa, DType::kBF16, level.byte_dots);
+    Matmul matmul(level.isa, DType::kBF16, {level.byte_dots});
     const Weight w = pack_quantised(DType::kBF16, source);
     const Matrix x(DType::kBF16, 4, 64), y(DType::kF32, 4, 5);
     std::fill_n(x.view.row<bf16>(0), 64, to_bf16(0.0f));

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/at.h"
@@ -36,15 +38,27 @@ struct QuantRecord {
   }
 };
 
+// ActivationBits::k8: each 32 values of a row as a signed byte times a scale. A row that is not finite stays.
+void round_to_bytes(float* x, int64_t n) {
+  for (int64_t begin = 0; begin < n; begin += 32) {
+    const int64_t end = std::min(n, begin + 32);
+    float largest = 0;
+    for (int64_t i = begin; i < end; ++i) largest = std::max(largest, std::abs(x[i]));
+    if (largest == 0 || !std::isfinite(largest)) continue;
+    for (int64_t i = begin; i < end; ++i) x[i] = std::nearbyint(x[i] * (127.0f / largest)) * (largest / 127.0f);
+  }
+}
+
 // Reads rows of a weight as f32, whatever they are stored as.
 class RowReader {
  public:
   explicit RowReader(const Weight& w) : w_(w) {}
 
-  void read(int64_t row, float* out) {
-    if (!w_.packed()) return load_row(w_.rows, row, out);
+  // Whether the row is quantised.
+  bool read(int64_t row, float* out) {
+    if (!w_.packed()) return load_row(w_.rows, row, out), false;
     for (const WeightSegment& segment : w_.segments) {
-      if (row < segment.n_out) return read_packed(segment, row, out);
+      if (row < segment.n_out) return read_packed(segment, row, out), segment.form.has_value();
       row -= segment.n_out;
     }
     CHECK(false);
@@ -121,13 +135,17 @@ void RefBackend::matmul(const Tensor& x, const Weight& w, const Tensor& y, const
 
   std::vector<float> x32(static_cast<size_t>(n * n_in));
   for (int64_t i = 0; i < n; ++i) load_row(x, i, x32.data() + i * n_in);
+  std::vector<float> coded = x32;  // for quantised rows of w
+  if (compute_dtype_ == DType::kBF16 && activation_bits_ == ActivationBits::k8) {
+    for (int64_t i = 0; i < n; ++i) round_to_bytes(coded.data() + i * n_in, n_in);
+  }
   parallel_ranges(n_out, kRowGrain, [&](int64_t begin, int64_t end, int) {
     RowReader rows(w);
     std::vector<float> weight(static_cast<size_t>(n_in));
     for (int64_t o = begin; o < end; ++o) {
-      rows.read(o, weight.data());
+      const std::vector<float>& input = rows.read(o, weight.data()) ? coded : x32;
       for (int64_t i = 0; i < n; ++i) {
-        float value = dot(x32.data() + i * n_in, weight.data(), n_in) + bias[static_cast<size_t>(o)];
+        float value = dot(input.data() + i * n_in, weight.data(), n_in) + bias[static_cast<size_t>(o)];
         value = apply_activation(epilogue.act, value);
         if (residual != nullptr) {
           float r;

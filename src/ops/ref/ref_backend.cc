@@ -5,7 +5,8 @@
 
 namespace vlcache {
 
-RefBackend::RefBackend(DType compute_dtype) : compute_dtype_(compute_dtype) {
+RefBackend::RefBackend(DType compute_dtype, ActivationBits activation_bits)
+    : compute_dtype_(compute_dtype), activation_bits_(activation_bits) {
   CHECK(compute_dtype == DType::kF32 || compute_dtype == DType::kBF16);
 }
 
@@ -17,6 +18,8 @@ std::vector<float> RefBackend::vector_of(const Tensor& t, int64_t n) const {
   return values;
 }
 
-std::unique_ptr<Backend> make_ref_backend(DType compute_dtype) { return std::make_unique<RefBackend>(compute_dtype); }
+std::unique_ptr<Backend> make_ref_backend(DType compute_dtype, ActivationBits bits) {
+  return std::make_unique<RefBackend>(compute_dtype, bits);
+}
 
 }  // namespace vlcache

@@ -9,6 +9,6 @@
 namespace vlcache {
 
 // compute_dtype: kF32 or kBF16 (inputs and outputs bf16, arithmetic f32, one rounding on writing).
-std::unique_ptr<Backend> make_ref_backend(DType compute_dtype);
+std::unique_ptr<Backend> make_ref_backend(DType compute_dtype, ActivationBits bits = ActivationBits::k15);
 
 }  // namespace vlcache

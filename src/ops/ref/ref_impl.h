@@ -7,9 +7,10 @@ namespace vlcache {
 
 class RefBackend : public Backend {
  public:
-  explicit RefBackend(DType compute_dtype);
+  explicit RefBackend(DType compute_dtype, ActivationBits activation_bits = ActivationBits::k15);
   std::string_view name() const override { return "ref"; }
   DType compute_dtype() const override { return compute_dtype_; }
+  ActivationBits activation_bits() const override { return activation_bits_; }
 
   // matmul.cc
   Weight pack(std::span<const Tensor> parts) override;
@@ -65,6 +66,7 @@ class RefBackend : public Backend {
   std::vector<float> vector_of(const Tensor& t, int64_t n) const;
 
   DType compute_dtype_;
+  ActivationBits activation_bits_;
 };
 
 }  // namespace vlcache

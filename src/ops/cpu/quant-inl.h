@@ -1,0 +1,245 @@
+// Reads the parts of quantised panels: scales in f32, codes as bytes; and multiplies bytes. Compiled once per Highway
+// target.
+#if defined(VLCACHE_OPS_CPU_QUANT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef VLCACHE_OPS_CPU_QUANT_INL_H_
+#undef VLCACHE_OPS_CPU_QUANT_INL_H_
+#else
+#define VLCACHE_OPS_CPU_QUANT_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstring>
+
+#include "base/error.h"
+#include "ops/cpu/quant_kernel.h"
+#include "ops/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace vlcache::cpu::HWY_NAMESPACE {
+
+using I32Tag = hn::RebindToSigned<F32Tag>;
+using I32Vec = hn::Vec<I32Tag>;
+using U32Tag = hn::RebindToUnsigned<F32Tag>;
+using U32Vec = hn::Vec<U32Tag>;
+
+constexpr size_t kLanes64 = 64 / hn::MaxLanes(F32Tag());  // vectors of a panel's outputs
+
+// ---- scales ---------------------------------------------------------------------------------------------------------
+
+HWY_INLINE F32Vec load_f16(const std::byte* p) {
+  const hn::Rebind<hwy::float16_t, F32Tag> d16;
+  return hn::PromoteTo(F32Tag(), hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(p)));
+}
+
+template <typename T>
+HWY_INLINE F32Vec load_bytes(const std::byte* p) {
+  const hn::Rebind<T, F32Tag> d8;
+  return hn::ConvertTo(F32Tag(), hn::PromoteTo(I32Tag(), hn::LoadU(d8, reinterpret_cast<const T*>(p))));
+}
+
+// The scales and minima of a block, [bands][64], as they enter w = s c + m; minima are zero in a form without.
+struct BlockScales {
+  HWY_ALIGN float scales[2 * kPanel];
+  HWY_ALIGN float mins[2 * kPanel] = {};
+  HWY_ALIGN float factors[kPanel], min_factors[kPanel];  // of byte scales and minima, from `shared`
+  const std::byte* shared = nullptr;
+};
+
+template <ScaleKind kScale>
+HWY_INLINE F32Vec scale_vector(const std::byte* p, const float* factor) {
+  if constexpr (kScale == ScaleKind::kF16) return load_f16(p);
+  if constexpr (kScale == ScaleKind::kBF16) return load_f32(reinterpret_cast<const bf16*>(p));
+  if constexpr (kScale == ScaleKind::kS8Of256) return hn::Mul(hn::Load(F32Tag(), factor), load_bytes<int8_t>(p));
+  if constexpr (kScale == ScaleKind::kU8OfRow) return hn::Mul(hn::Load(F32Tag(), factor), load_bytes<uint8_t>(p));
+}
+
+// n: bands * 64.
+template <ScaleKind kScale, MinKind kMin>
+HWY_NOINLINE void read_scales(const QuantBlock& block, int64_t n, BlockScales& out) {
+  const F32Tag d;
+  const int64_t lanes = static_cast<int64_t>(hn::MaxLanes(d));
+  constexpr bool kShared = kScale == ScaleKind::kS8Of256 || kScale == ScaleKind::kU8OfRow;
+  constexpr int64_t kScaleBytes = kShared ? 1 : 2, kMinBytes = kMin == MinKind::kF16 ? 2 : 1;
+  if (kShared && block.shared != out.shared) {
+    out.shared = block.shared;
+    for (int64_t i = 0; i < kPanel; i += lanes) {
+      hn::Store(load_f16(block.shared + i * 2), d, out.factors + i);
+      if constexpr (kMin == MinKind::kU8) {
+        hn::Store(load_f16(block.shared + (kPanel + i) * 2), d, out.min_factors + i);
+      }
+    }
+  }
+  for (int64_t i = 0; i < n; i += lanes) {
+    const int64_t output = i % kPanel;
+    const F32Vec s = scale_vector<kScale>(block.scales + i * kScaleBytes, out.factors + output);
+    hn::Store(s, d, out.scales + i);
+    const std::byte* min = block.mins + i * kMinBytes;
+    if constexpr (kMin == MinKind::kF16) hn::Store(load_f16(min), d, out.mins + i);
+    if constexpr (kMin == MinKind::kU8) {
+      hn::Store(hn::Neg(hn::Mul(hn::Load(d, out.min_factors + output), load_bytes<uint8_t>(min))), d, out.mins + i);
+    }
+    if constexpr (kMin == MinKind::kZeroPoint) {
+      hn::Store(hn::Neg(hn::Mul(s, load_bytes<uint8_t>(min))), d, out.mins + i);
+    }
+  }
+}
+
+using ReadScales = void (*)(const QuantBlock& block, int64_t n, BlockScales& out);
+
+template <ScaleKind kScale>
+inline ReadScales scales_reader_of(MinKind min) {
+  switch (min) {
+    case MinKind::kNone:
+      return read_scales<kScale, MinKind::kNone>;
+    case MinKind::kF16:
+      return read_scales<kScale, MinKind::kF16>;
+    case MinKind::kU8:
+      return read_scales<kScale, MinKind::kU8>;
+    case MinKind::kZeroPoint:
+      return read_scales<kScale, MinKind::kZeroPoint>;
+  }
+  CHECK(false);
+}
+
+// The function for a form: chosen once a panel, not for each of its blocks.
+inline ReadScales scales_reader(const QuantForm& form) {
+  switch (form.scale) {
+    case ScaleKind::kF16:
+      return scales_reader_of<ScaleKind::kF16>(form.min);
+    case ScaleKind::kBF16:
+      return scales_reader_of<ScaleKind::kBF16>(form.min);
+    case ScaleKind::kS8Of256:
+      return scales_reader_of<ScaleKind::kS8Of256>(form.min);
+    case ScaleKind::kU8OfRow:
+      return scales_reader_of<ScaleKind::kU8OfRow>(form.min);
+  }
+  CHECK(false);
+}
+
+// ---- codes ----------------------------------------------------------------------------------------------------------
+
+// What codes stand for, as bytes of 0 to 255 that exceed it by `offset`.
+HWY_INLINE int code_offset(const QuantForm& form) {
+  if (form.table == CodeTable::kNl4) return 127;
+  if (form.table == CodeTable::kFp4) return 12;
+  return form.min == MinKind::kNone ? 1 << (form.bits - 1) : 0;
+}
+
+// The values of a table plus its offset, 16 bytes for each block of 16 in a vector.
+struct TableBytes {
+  HWY_ALIGN uint8_t bytes[64] = {};
+  explicit TableBytes(const QuantForm& form) {
+    if (form.table == CodeTable::kLinear) return;
+    for (int i = 0; i < 64; ++i) bytes[i] = static_cast<uint8_t>(table_value(form.table, i % 16) + code_offset(form));
+  }
+};
+
+HWY_INLINE U32Vec look_up(const TableBytes& table, U32Vec codes) {
+#if HWY_TARGET == HWY_SCALAR
+  const uint32_t four = hn::GetLane(codes);
+  uint32_t values = 0;
+  for (int b = 0; b < 32; b += 8) values |= uint32_t{table.bytes[four >> b & 0xfu]} << b;
+  return hn::Set(U32Tag(), values);
+#else
+  const hn::Repartition<uint8_t, F32Tag> d8;
+  return hn::BitCast(U32Tag(), hn::TableLookupBytes(hn::Load(d8, table.bytes), hn::BitCast(d8, codes)));
+#endif
+}
+
+// Quads of one vector of outputs, as bytes. kBits of QuantForm; kTable: 4 bits by a table.
+template <int kBits, bool kTable>
+class Quads {
+ public:
+  HWY_INLINE Quads(const std::byte* unit, size_t output, const TableBytes& table)
+      : at_(reinterpret_cast<const uint32_t*>(unit) + output), table_(table) {}
+
+  template <size_t kQuad>
+  HWY_INLINE U32Vec get() const {
+    const U32Tag d;
+    if constexpr (kBits == 8) {
+      return hn::LoadU(d, at_ + kQuad * kPanel);
+    } else {
+      const U32Vec both = hn::LoadU(d, at_ + kQuad / 2 * kPanel);
+      const U32Vec low = hn::And(kQuad % 2 == 0 ? both : hn::ShiftRight<4>(both), hn::Set(d, 0x0f0f0f0fu));
+      if constexpr (kTable) {
+        return look_up(table_, low);
+      } else if constexpr (kBits == 4) {
+        return low;
+      } else {
+        constexpr int kMore = kBits - 4;  // bits of the high plane
+        constexpr size_t kPerLine = static_cast<size_t>(8 / kMore);
+        constexpr int kAt = static_cast<int>(kQuad % kPerLine) * kMore;
+        U32Vec high = hn::LoadU(d, at_ + (kQuads / 2 + kQuad / kPerLine) * kPanel);
+        if constexpr (kAt < 4) high = hn::ShiftLeft<4 - kAt>(high);
+        if constexpr (kAt > 4) high = hn::ShiftRight<kAt - 4>(high);
+        return hn::Or(low, hn::And(high, hn::Set(d, kMore == 1 ? 0x10101010u : 0x30303030u)));
+      }
+    }
+  }
+
+ private:
+  const uint32_t* at_;
+  const TableBytes& table_;
+};
+
+// Calls body.operator()<quad>() for the quads [kBegin, kEnd).
+template <size_t kBegin, size_t kEnd, typename Body>
+HWY_INLINE void for_quads(const Body& body) {
+  if constexpr (kBegin < kEnd) {
+    body.template operator()<kBegin>();
+    for_quads<kBegin + 1, kEnd>(body);
+  }
+}
+
+// Calls kernel<bits, by a table>.
+template <typename Kernel>
+HWY_INLINE void for_form(const QuantForm& form, const Kernel& kernel) {
+  switch (form.bits) {
+    case 4:
+      return form.table == CodeTable::kLinear ? kernel.template operator()<4, false>()
+                                              : kernel.template operator()<4, true>();
+    case 5:
+      return kernel.template operator()<5, false>();
+    case 6:
+      return kernel.template operator()<6, false>();
+    default:
+      return kernel.template operator()<8, false>();
+  }
+}
+
+// ---- dot products of bytes ------------------------------------------------------------------------------------------
+
+#undef VLCACHE_BYTE_DOTS
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+#define VLCACHE_BYTE_DOTS 1
+// sum + the four products of each lane: bytes of w without a sign, signed bytes of x. Highway 1.0.3 has neither a word
+// for VNNI nor a target with it.
+HWY_INLINE I32Vec byte_dot(I32Vec sum, U32Vec w, U32Vec x) {
+#if HWY_TARGET == HWY_AVX2
+  asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum.raw) : "x"(w.raw), "x"(x.raw));
+#else
+  asm("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(w.raw), "v"(x.raw));
+#endif
+  return sum;
+}
+
+// The same with the four bytes of x from kAt on, for all lanes. The operand "m" says what is read; "r" keeps the
+// compiler from making a register of each address.
+template <size_t kAt>
+HWY_INLINE I32Vec byte_dot(I32Vec sum, U32Vec w, const CodedUnit& x) {
+#if HWY_TARGET == HWY_AVX2
+  uint32_t bytes;
+  std::memcpy(&bytes, x.codes + kAt, 4);
+  return byte_dot(sum, w, hn::Set(U32Tag(), bytes));
+#else
+  asm("vpdpbusd %c4(%2)%{1to16%}, %1, %0" : "+v"(sum.raw) : "v"(w.raw), "r"(x.codes), "m"(x), "i"(kAt));
+  return sum;
+#endif
+}
+#endif
+
+}  // namespace vlcache::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // VLCACHE_OPS_CPU_QUANT_INL_H_

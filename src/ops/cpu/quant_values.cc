@@ -1,0 +1,94 @@
+// Quantised panels as values, on any vector unit.
+#include "base/error.h"
+#include "ops/cpu/quant_kernel.h"
+#include "ops/cpu/simd.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/cpu/quant_values.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "ops/cpu/quant-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace vlcache::cpu::HWY_NAMESPACE {
+
+// kBrain: pairs of bf16, else f32.
+template <int kBits, bool kTable, bool kBrain>
+HWY_NOINLINE void dequantise_typed(const QuantLayout& layout, const std::byte* panel, std::byte* out) {
+  const F32Tag d;
+  const U32Tag du;
+  const I32Tag di;
+  constexpr size_t kLanes = hn::MaxLanes(F32Tag());
+  const TableBytes table(layout.form);
+  const I32Vec offset = hn::Set(di, code_offset(layout.form));
+  const bool has_min = layout.form.min != MinKind::kNone;
+  const ReadScales read = scales_reader(layout.form);
+  const size_t bands = static_cast<size_t>(layout.bands());
+  BlockScales scales;
+  std::byte* to = out;
+  const int64_t code_bytes = layout.unit_bytes();
+  for (BlockWalk walk(layout, panel); walk.next();) {
+    read(walk.block(), layout.bands() * kPanel, scales);
+    const std::byte* codes = walk.block().units;
+    for (int64_t unit = 0; unit < walk.block().n_units; ++unit, codes += code_bytes) {
+      for (size_t v = 0; v < kLanes64; ++v) {
+        const Quads<kBits, kTable> quads(codes, v * kLanes, table);
+        for_quads<0, kQuads>([&]<size_t kQuad>() HWY_ATTR {
+          const U32Vec four = quads.template get<kQuad>();
+          const size_t at = kQuad * bands / kQuads * kPanel + v * kLanes;
+          const F32Vec s = hn::Load(d, scales.scales + at), m = hn::Load(d, scales.mins + at);
+          const auto value = [&](U32Vec byte) HWY_ATTR {
+            const F32Vec c = hn::ConvertTo(d, hn::Sub(hn::BitCast(di, byte), offset));
+            return has_min ? hn::MulAdd(s, c, m) : hn::Mul(s, c);
+          };
+          const U32Vec low = hn::Set(du, 0xffu);
+          const F32Vec w0 = value(hn::And(four, low)), w1 = value(hn::And(hn::ShiftRight<8>(four), low));
+          const F32Vec w2 = value(hn::And(hn::ShiftRight<16>(four), low)), w3 = value(hn::ShiftRight<24>(four));
+          if constexpr (kBrain) {
+            uint32_t* pairs = reinterpret_cast<uint32_t*>(to) + kQuad * 2 * kPanel + v * kLanes;
+            const auto pair = [&](F32Vec a, F32Vec b) HWY_ATTR {
+              return hn::Or(hn::BitCast(du, bf16_bits(a)), hn::ShiftLeft<16>(hn::BitCast(du, bf16_bits(b))));
+            };
+            hn::StoreU(pair(w0, w1), du, pairs), hn::StoreU(pair(w2, w3), du, pairs + kPanel);
+          } else {
+            float* values = reinterpret_cast<float*>(to) + kQuad * 4 * kPanel + v * kLanes;
+            hn::StoreU(w0, d, values), hn::StoreU(w1, d, values + kPanel);
+            hn::StoreU(w2, d, values + 2 * kPanel), hn::StoreU(w3, d, values + 3 * kPanel);
+          }
+        });
+      }
+      to += kUnit * kPanel * (kBrain ? 2 : 4);
+    }
+  }
+}
+
+void dequantise_bf16(const QuantLayout& layout, const std::byte* panel, std::byte* out) {
+  for_form(layout.form,
+           [&]<int kBits, bool kTable>() HWY_ATTR { dequantise_typed<kBits, kTable, true>(layout, panel, out); });
+}
+void dequantise_f32(const QuantLayout& layout, const std::byte* panel, std::byte* out) {
+  for_form(layout.form,
+           [&]<int kBits, bool kTable>() HWY_ATTR { dequantise_typed<kBits, kTable, false>(layout, panel, out); });
+}
+
+}  // namespace vlcache::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace vlcache::cpu {
+namespace {
+
+HWY_EXPORT(dequantise_bf16);
+HWY_EXPORT(dequantise_f32);
+
+}  // namespace
+
+void dequantise_panel(Isa isa, const QuantLayout& layout, const std::byte* panel, DType dtype, std::byte* out) {
+  if (dtype == DType::kBF16) return VLCACHE_SIMD(isa, dequantise_bf16)(layout, panel, out);
+  CHECK(dtype == DType::kF32);
+  VLCACHE_SIMD(isa, dequantise_f32)(layout, panel, out);
+}
+
+}  // namespace vlcache::cpu
+#endif
