@@ -639,6 +639,10 @@ TEST_P(Golden, QuantisedWeights) {
   if (GetParam().backend == "ref") GTEST_SKIP() << "it is what the others are compared with";
   // All three forms: embeddings, head and vision have 8 bits, v and down 6, the others 4.
   constexpr WeightForms kForms = {.text = WeightChoice::kInt4Plus, .vision = WeightChoice::kInt8};
+  // The noise of activations in bf16, the worst row of each of 44 cases: with codes 4e-5 to 1.6e-3 (median 1.9e-4),
+  // with values 3e-5 to 1.0e-3 (1.9e-4), with dense weights 4e-5 to 9e-4 (1.8e-4).
+  constexpr double kQuantisedKl = 2 * kBf16Kl;
+  std::vector<float> worst_kls;
   const std::unique_ptr<Backend> ref = make_backend("ref", DType::kF32);
   for (const std::string& name : case_names()) {
     const ModelConfig config = Model::read_config(Checkpoint(fixtures() / name));
@@ -658,11 +662,18 @@ TEST_P(Golden, QuantisedWeights) {
     }
     // Random routers have experts that are nearly equal, which roundings exchange.
     if (name.find("moe") != std::string::npos) continue;
+    float worst_kl = 0;
     for (int64_t i = 0; i < n; ++i) {
-      EXPECT_LE(divergence(rows(right), rows(whole), i), kBf16Kl) << "row " << i;
-      EXPECT_LE(divergence(rows(whole), rows(pieces), i), kBf16Kl) << "row " << i << " in pieces";
+      worst_kl = std::max(worst_kl, static_cast<float>(divergence(rows(right), rows(whole), i)));
+      EXPECT_LE(divergence(rows(whole), rows(pieces), i), kQuantisedKl) << "row " << i << " in pieces";
     }
+    EXPECT_LE(worst_kl, kQuantisedKl);
+    worst_kls.push_back(worst_kl);
   }
+  if (GetParam().dtype == DType::kF32) return;
+  ASSERT_GT(worst_kls.size(), 40u);
+  std::ranges::nth_element(worst_kls, worst_kls.begin() + std::ssize(worst_kls) / 2);
+  EXPECT_LE(worst_kls[worst_kls.size() / 2], kBf16Kl / 3) << "the median of all cases";
 }
 
 // Checkpoints that come quantised: as they are, and dequantised, against transformers in f32 with the weights that the

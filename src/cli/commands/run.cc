@@ -35,7 +35,8 @@ nlohmann::ordered_json weights_json(const Engine& engine) {
   const WeightForms& forms = engine.options().weights;
   return {{"form", weight_choice_name(forms.text)},
           {"vision_form", weight_choice_name(forms.vision)},
-          {"bytes", engine.model().weight_bytes()}};
+          {"bytes", engine.model().weight_bytes()},
+          {"packed_file", packed_use_name(engine.model().packed_file())}};
 }
 
 void print_line(const nlohmann::ordered_json& json) {

@@ -13,6 +13,7 @@
 #include "base/machine.h"
 #include "base/threads.h"
 #include "cli/flags/model_path.h"
+#include "cli/flags/packed_flags.h"
 #include "cli/terminal/progress.h"
 #include "engine/memory_plan.h"
 #include "engine/scheduler/image_selection.h"
@@ -95,6 +96,7 @@ void add_model_flags(const Command& command, ModelFlags& flags, const ModelFlagS
   command.add("--vision-weights", flags.vision_weights, "the same of the layers of the vision encoder")
       .one_of({"auto", "dense", "int8"})
       .show_default();
+  add_packed_cache(command, flags.packed_cache);
   command
       .add("--activations", flags.activations,
            "in products with quantised weights: int8, a signed byte each, is less exact (as other engines are), and "
@@ -171,6 +173,7 @@ EngineOptions engine_options(const ModelFlags& flags) {
   options.backend_options.max_isa = flags.max_isa;
   options.backend_options.activation_bits = flags.activations == "int8" ? ActivationBits::k8 : ActivationBits::k15;
   options.weights = weight_forms(flags);
+  options.packed = packed_cache(flags.packed_cache);
   if (flags.dtype != "auto") options.dtype = flags.dtype == "f32" ? DType::kF32 : DType::kBF16;
   if (flags.kv_dtype != "auto") options.kv_codec = flags.kv_dtype == "f32" ? KvCodec::kF32 : KvCodec::kBF16;
   options.prefill_chunk = flags.prefill_chunk;
@@ -247,6 +250,10 @@ std::unique_ptr<Engine> load_engine(const ModelFlags& flags, const Checkpoint& c
   if (warnings != nullptr) warnings->watch(options.tiers);
   ProgressBar bar("loading");
   options.progress = [&](int64_t done, int64_t total) { bar.update(done, total); };
+  options.packed.say = [&, say = options.packed.say](const std::string& line) {
+    bar.clear();
+    say(line);
+  };
   std::unique_ptr<Engine> engine = Engine::load(checkpoint, options);
   bar.clear();
   tell_of_widened(*engine);
