@@ -12,19 +12,22 @@ constexpr int64_t kDefaultDiskBytes = int64_t{20} << 30;
 
 // DIR or DIR,BYTES.
 DiskTierOptions read_disk(const std::string& disk) {
-  DiskTierOptions options{.dir = disk, .max_bytes = kDefaultDiskBytes, .ttl_ms = 0, .salt = ""};
-  const size_t comma = disk.rfind(',');
-  if (comma == std::string::npos) return options;
-  const std::optional<int64_t> bytes = parse_bytes(std::string_view(disk).substr(comma + 1), int64_t{1} << 30);
-  if (!bytes || *bytes == 0) {
-    throw Error(ErrorCode::kInput, "--cache-disk: expected DIR or DIR,BYTES such as cache,100GB, found '" + disk + "'");
-  }
-  options.dir = disk.substr(0, comma);
-  options.max_bytes = *bytes;
-  return options;
+  const FolderLimit limit = parse_folder_limit("--cache-disk", disk);
+  return {.dir = limit.folder, .max_bytes = limit.bytes.value_or(kDefaultDiskBytes), .ttl_ms = 0, .salt = ""};
 }
 
 }  // namespace
+
+FolderLimit parse_folder_limit(std::string_view flag, const std::string& text) {
+  const size_t comma = text.rfind(',');
+  if (comma == std::string::npos) return {text, std::nullopt};
+  const std::optional<int64_t> bytes = parse_bytes(std::string_view(text).substr(comma + 1), int64_t{1} << 30);
+  if (!bytes || *bytes == 0) {
+    throw Error(ErrorCode::kInput,
+                std::string(flag) + ": expected DIR or DIR,BYTES such as cache,100GB, found '" + text + "'");
+  }
+  return {text.substr(0, comma), bytes};
+}
 
 ImageKvForm image_form(const CacheOptions& options) {
   ImageKvForm form{.codec = parse_image_codec(options.codec)};

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,14 @@ struct CacheOptions {
   std::string keep;               // SHARE:SCORER; empty: all of it
   std::string prefixes = "auto";  // when the KV of prompts is stored: auto, always, off
 };
+
+// A folder and how many bytes it may hold, as --cache-disk and --packed-cache name them: DIR or DIR,BYTES. Throws
+// Error(kInput) that names the flag.
+struct FolderLimit {
+  std::string folder;
+  std::optional<int64_t> bytes;  // none: the default
+};
+FolderLimit parse_folder_limit(std::string_view flag, const std::string& text);
 
 // The form in which images' KV is stored. Throws Error(kInput).
 ImageKvForm image_form(const CacheOptions& options);

@@ -15,13 +15,16 @@
 namespace vlcache {
 namespace {
 
-std::unique_ptr<Engine> engine_of(std::string_view dtype) {
+// weights: "float32", "bfloat16", or "int4" beside bf16.
+std::unique_ptr<Engine> engine_of(std::string_view weights) {
   Json config = parse_json(
       R"({"model_type": "llama", "vocab_size": 3000, "hidden_size": 256, "intermediate_size": 512,
     "num_attention_heads": 8, "num_key_value_heads": 2, "num_hidden_layers": 2, "max_position_embeddings": 4096})",
       "test");
-  config["torch_dtype"] = dtype;
+  const bool quantised = weights == "int4";
+  config["torch_dtype"] = quantised ? "bfloat16" : weights;
   EngineOptions options;
+  if (quantised) options.weights.text = WeightChoice::kInt4;
   options.kv_memory_bytes = 64 << 20;
   return Engine::random(parse_model_config(config, "test"), options, /*seed=*/5);
 }
@@ -64,11 +67,11 @@ int allocations_of_a_step(Engine& engine, std::vector<std::unique_ptr<Sequence>>
 class DecodeAllocations : public testing::TestWithParam<std::tuple<const char*, int, const char*>> {};
 
 TEST_P(DecodeAllocations, DecodingDoesNotAllocate) {
-  const auto [dtype, n_sequences, policy] = GetParam();
-  const std::unique_ptr<Engine> engine = engine_of(dtype);
+  const auto [weights, n_sequences, policy] = GetParam();
+  const std::unique_ptr<Engine> engine = engine_of(weights);
   std::vector<std::unique_ptr<Sequence>> sequences;
   for (int i = 0; i < n_sequences; ++i) {
-    const int32_t n_tokens = 100 + 150 * i;
+    const int32_t n_tokens = 100 + 150 * (i % 3);
     sequences.push_back(engine->new_sequence(
         engine->prepare_tokens(std::vector<int32_t>(static_cast<size_t>(n_tokens), 7)), make_policy(policy)));
     sequences.back()->reserve(200);  // as a generation does before the first token
@@ -84,6 +87,9 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, DecodeAllocations,
                          testing::Combine(testing::Values("float32", "bfloat16"), testing::Values(1, 3),
                                           testing::Values("full", "streaming:sinks=4,window=70", "adds_up",
                                                           "post_vision/tova", "snapkv/keyformer")));
+// As many rows as codes are made bytes for, too.
+INSTANTIATE_TEST_SUITE_P(Quantised, DecodeAllocations,
+                         testing::Combine(testing::Values("int4"), testing::Values(1, 3, 17), testing::Values("full")));
 
 }  // namespace
 }  // namespace vlcache

@@ -118,6 +118,10 @@ std::unique_ptr<Engine> Engine::random(const ModelConfig& config, const EngineOp
 void Engine::start(std::unique_ptr<Model> model, const EngineOptions& options) {
   options_ = options;
   model_ = std::move(model);
+  for (WeightChoice* choice : {&options_.weights.text, &options_.weights.vision}) {
+    // As the checkpoint has them, where it has values alone.
+    if (*choice == WeightChoice::kAuto && model_->weights().stored.format.empty()) *choice = WeightChoice::kDense;
+  }
   const TextConfig& text = model_->config().text;
   const bool f32 = model_->compute_dtype() == DType::kF32;
   kv_shape_.codec = options.kv_codec.value_or(f32 ? KvCodec::kF32 : KvCodec::kBF16);

@@ -101,6 +101,11 @@ struct Safetensors::Impl {
   std::vector<std::unique_ptr<MappedFile>> files;
   std::map<std::string, Item, std::less<>> items;
 
+  const Item& item(std::string_view name) const {
+    const auto it = items.find(name);
+    if (it != items.end()) return it->second;
+    throw Error(ErrorCode::kNotFound, where + ": no tensor \"" + std::string(name) + "\"");
+  }
   void add_file(const std::filesystem::path& path) {
     const MappedFile& file = *files.emplace_back(std::make_unique<MappedFile>(path));
     const std::string name = path.string();
@@ -186,12 +191,9 @@ Tensor Safetensors::get(std::string_view name) const {
 }
 
 Tensor Safetensors::view(std::string_view name) const {
-  const auto it = impl_->items.find(name);
-  if (it == impl_->items.end()) {
-    throw Error(ErrorCode::kNotFound, impl_->where + ": no tensor \"" + std::string(name) + "\"");
-  }
-  const SafetensorsEntry& e = it->second.entry;
-  const MappedFile& file = *it->second.file;
+  const Impl::Item& item = impl_->item(name);
+  const SafetensorsEntry& e = item.entry;
+  const MappedFile& file = *item.file;
   if (!e.dtype) {
     throw Error(ErrorCode::kUnsupported,
                 file.path().string() + ": tensor \"" + e.name + "\": dtype " + e.dtype_name + " is not supported");
@@ -225,6 +227,12 @@ Tensor Safetensors::get(std::string_view name, std::span<const int64_t> shape) c
                                        " (from config.json), found " + text(e->shape));
   }
   return view(name);
+}
+
+std::span<const std::byte> Safetensors::bytes(std::string_view name) const {
+  const auto& [entry, file] = impl_->item(name);
+  file->check_whole();
+  return {file->data() + entry.begin, static_cast<size_t>(entry.end - entry.begin)};
 }
 
 void Safetensors::release(std::string_view name) const {

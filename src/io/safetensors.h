@@ -51,6 +51,9 @@ class Safetensors {
   Tensor get(std::string_view name) const;
   Tensor get(std::string_view name, std::span<const int64_t> shape) const;
 
+  // The bytes of a tensor of any type and rank, of which `find` tells. Throws Error(kNotFound / kIo) as get does.
+  std::span<const std::byte> bytes(std::string_view name) const;
+
   // Returns a tensor's memory to the system; reading it again reads the file again.
   void release(std::string_view name) const;
   int64_t data_bytes() const;        // of all tensors

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/sha256.h"
+#include "io/quantised/quantised_tensors.h"
 #include "io/safetensors.h"
 #include "model/projector.h"
 #include "ops/quantiser.h"
@@ -58,6 +59,10 @@ bool lacks_encoder(const ModelConfig& config, const Checkpoint& checkpoint) {
   return true;
 }
 
+std::unique_ptr<TensorSource> source_of(const Checkpoint& checkpoint) {
+  return checkpoint_source(checkpoint.tensors(), QuantisedTensors::open(checkpoint.config(), checkpoint.tensors()));
+}
+
 std::array<uint8_t, 16> model_fingerprint(const WeightHash& weights, std::span<const LoadedMatrix> matrices,
                                           const Backend& backend, const std::string& config_json) {
   Sha256 hash;
@@ -107,14 +112,13 @@ std::unique_ptr<Model> Model::load(const Checkpoint& checkpoint, const ModelConf
   const std::string config_json = checkpoint.config().raw().dump();
   LoadOptions with_identity = options;
   with_identity.source_identity = checkpoint.tensors()->identity() + "config " + config_json + "\n";
-  Weights weights = load_weights(config, checkpoint_source(checkpoint.tensors()), backend, with_identity);
+  Weights weights = load_weights(config, source_of(checkpoint), backend, with_identity);
   return std::unique_ptr<Model>(new Model(config, std::move(weights), backend, config_json));
 }
 
 Model::Listing Model::list(const Checkpoint& checkpoint, const ModelConfig& config, Backend& backend,
                            const WeightForms& forms, bool hashed) {
-  Listing listing{.weights = list_weights(config, checkpoint_source(checkpoint.tensors()), backend, forms, hashed),
-                  .fingerprint = {}};
+  Listing listing{.weights = list_weights(config, source_of(checkpoint), backend, forms, hashed), .fingerprint = {}};
   if (hashed) {
     listing.fingerprint =
         model_fingerprint(listing.weights.hash, listing.weights.matrices, backend, checkpoint.config().raw().dump());

@@ -115,6 +115,10 @@ TEST_F(ModelTest, ReportsLoadProgress) {
   EXPECT_THAT(error_of([&] { model->encode_image({}); }), HasSubstr("takes text only"));
 }
 
+std::filesystem::path coded_fixture(std::string_view name) {
+  return std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/quantised" / name;
+}
+
 // A matrix moves several times while it is quantised, and never back.
 TEST_F(ModelTest, ReportsProgressWithinAMatrix) {
   set_threads(3);
@@ -127,31 +131,52 @@ TEST_F(ModelTest, ReportsProgressWithinAMatrix) {
     const std::set<int64_t> places(done.begin(), done.end());
     EXPECT_GT(places.size(), model->weights().matrices.size() + model->weights().vectors.size()) << name;
   }
+  // Codes count as what they are in the file, kept or quantised again.
+  for (const char* name : {"awq", "fp8-blocks"}) {
+    for (const WeightChoice choice : {WeightChoice::kAuto, WeightChoice::kInt4}) {
+      std::vector<int64_t> done;
+      const LoadOptions options = {.progress = [&](int64_t d, int64_t) { done.push_back(d); },
+                                   .forms = {.text = choice}};
+      const auto model = Model::load(Checkpoint(coded_fixture(name)), *backend_, options);
+      EXPECT_TRUE(std::ranges::is_sorted(done)) << name;
+    }
+  }
 }
 
-// A list of weights is what loading keeps, to the byte: of matrices that are fused, tied, turned, stacked or exchanged.
+void expect_listed(const std::filesystem::path& folder, Backend& backend, const WeightForms& forms) {
+  SCOPED_TRACE(folder.string());
+  const Checkpoint checkpoint(folder);
+  const ModelConfig config = Model::read_config(checkpoint);
+  const auto model = Model::load(checkpoint, config, backend, {.forms = forms});
+  const Weights& loaded = model->weights();
+  for (const bool hashed : {true, false}) {
+    const Model::Listing listing = Model::list(checkpoint, config, backend, forms, hashed);
+    EXPECT_EQ(listing.weights.matrices, loaded.matrices);
+    EXPECT_EQ(listing.weights.bytes, loaded.bytes);
+    EXPECT_EQ(listing.weights.n_parameters, loaded.n_parameters);
+    EXPECT_EQ(listing.fingerprint.has_value(), hashed);
+    if (hashed) EXPECT_EQ(listing.fingerprint, model->fingerprint());
+  }
+}
+
+// A list of weights is what loading keeps, to the byte: of matrices that are fused, tied, turned, stacked or exchanged,
+// and of codes that are kept, widened or quantised again.
 TEST_F(ModelTest, ListsWhatItWouldLoad) {
-  constexpr WeightForms kForms[] = {{}, {.text = WeightChoice::kInt4Plus, .vision = WeightChoice::kInt8}};
+  constexpr WeightForms kQuantised = {.text = WeightChoice::kInt4Plus, .vision = WeightChoice::kInt8};
+  constexpr WeightForms kDense = {.text = WeightChoice::kDense, .vision = WeightChoice::kDense};
   for (const char* backend_name : {"ref", "cpu"}) {
     const auto backend = make_backend(backend_name, DType::kBF16);
     for (const char* name : {"llama-gqa4", "gpt2-tied", "baichuan2", "llava-clip", "qwen2.5-vl-flat", "qwen3-vl-moe",
                              "qwen3-vl-moe-published", "paddleocr-vl-flat"}) {
-      for (const WeightForms& forms : kForms) {
-        const Checkpoint checkpoint(fixture_model(name));
-        const ModelConfig config = Model::read_config(checkpoint);
-        const auto model = Model::load(checkpoint, config, *backend, {.forms = forms});
-        const Weights& loaded = model->weights();
-        for (const bool hashed : {true, false}) {
-          const Model::Listing listing = Model::list(checkpoint, config, *backend, forms, hashed);
-          EXPECT_EQ(listing.weights.matrices, loaded.matrices) << name;
-          EXPECT_EQ(listing.weights.bytes, loaded.bytes) << name;
-          EXPECT_EQ(listing.weights.n_parameters, loaded.n_parameters) << name;
-          EXPECT_EQ(listing.fingerprint.has_value(), hashed);
-          if (hashed) EXPECT_EQ(listing.fingerprint, model->fingerprint()) << name;
-        }
-      }
+      for (const WeightForms& forms : {WeightForms{}, kQuantised}) expect_listed(fixture_model(name), *backend, forms);
+    }
+    for (const char* name : {"awq", "gptq-order", "ct-nvfp4", "fp8-blocks", "vlm-ct"}) {
+      for (const WeightForms& forms : {WeightForms{}, kDense, kQuantised})
+        expect_listed(coded_fixture(name), *backend, forms);
     }
   }
+  const auto bytes_of_x = make_backend("cpu", DType::kBF16, {.activation_bits = ActivationBits::k8});
+  expect_listed(fixture_model("llama-gqa4"), *bytes_of_x, kQuantised);
 }
 
 TEST_F(ModelTest, ErrorsNameTheMissingTensor) {

@@ -74,7 +74,9 @@ std::string_view packed_use_name(PackedUse use) {
 PackedWeights::PackedWeights(const LoadOptions& options, const Backend& backend, const std::string& where)
     : backend_(backend) {
   const WeightForms& forms = options.forms;
-  const bool quantises = forms.text != WeightChoice::kDense || forms.vision != WeightChoice::kDense;
+  // Codes that a checkpoint has are laid out as fast as a file is read.
+  const auto has_form = [](WeightChoice choice) { return form_of(choice, MatrixRole::kUsual).has_value(); };
+  const bool quantises = has_form(forms.text) || has_form(forms.vision);
   if (!quantises || options.source_identity.empty()) return;
   if (options.packed.folder.empty()) {
     if (options.packed.say && !options.packed.off_reason.empty()) {

@@ -9,27 +9,53 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "base/error.h"
 #include "base/splitmix.h"
 #include "base/threads.h"
 
 namespace vlcache {
 namespace {
 
+// Of a matrix's tensor, if the name is one; else empty.
+std::string_view module_of(std::string_view name) {
+  return name.ends_with(".weight") ? name.substr(0, name.rfind('.')) : std::string_view();
+}
+
 class CheckpointSource : public TensorSource {
  public:
-  explicit CheckpointSource(std::shared_ptr<const Safetensors> files) : files_(std::move(files)) {}
-  bool has(std::string_view name) const override { return files_->find(name) != nullptr; }
+  CheckpointSource(std::shared_ptr<const Safetensors> files, std::unique_ptr<const QuantisedTensors> quantised)
+      : files_(std::move(files)), quantised_(std::move(quantised)) {}
+  bool has(std::string_view name) const override { return files_->find(name) != nullptr || coded(name); }
+  bool coded(std::string_view name) const override {
+    const std::string_view module = module_of(name);
+    return quantised_ != nullptr && !module.empty() && quantised_->has(module);
+  }
+  std::unique_ptr<StoredMatrix> stored(const std::string& name, int64_t n_out, int64_t n_in) override {
+    std::unique_ptr<StoredMatrix> matrix = quantised_->matrix(std::string(module_of(name)), n_out, n_in);
+    std::vector<std::string>& names = parts_[name];
+    names.clear();
+    for (const StoredTensor& tensor : matrix->tensors()) names.push_back(tensor.name);
+    return matrix;
+  }
+  std::string format() const override { return quantised_ == nullptr ? "" : quantised_->name(); }
   bool has_shape(std::string_view name, std::span<const int64_t> shape) const override {
     const SafetensorsEntry* entry = files_->find(name);
     return entry != nullptr && std::ranges::equal(entry->shape, shape);
   }
   Tensor get(const std::string& name, std::span<const int64_t> shape) override { return files_->get(name, shape); }
-  void release(const std::string& name) override { files_->release(name); }
+  void release(const std::string& name) override {
+    files_->release(name);
+    if (const auto parts = parts_.find(name); parts != parts_.end()) {
+      for (const std::string& part : parts->second) files_->release(part);
+    }
+  }
   int64_t total_bytes() const override { return files_->data_bytes(); }
   std::string where() const override { return files_->where(); }
 
  private:
   std::shared_ptr<const Safetensors> files_;
+  std::unique_ptr<const QuantisedTensors> quantised_;
+  std::map<std::string, std::vector<std::string>> parts_;  // tensors of the matrices that stored() returned
 };
 
 // Mixes well enough for weights, with one multiply-chain per 64 bits.
@@ -105,8 +131,11 @@ class RandomSource : public TensorSource {
 
 }  // namespace
 
-std::unique_ptr<TensorSource> checkpoint_source(std::shared_ptr<const Safetensors> files) {
-  return std::make_unique<CheckpointSource>(std::move(files));
+std::unique_ptr<StoredMatrix> TensorSource::stored(const std::string&, int64_t, int64_t) { CHECK(false); }
+
+std::unique_ptr<TensorSource> checkpoint_source(std::shared_ptr<const Safetensors> files,
+                                                std::unique_ptr<const QuantisedTensors> quantised) {
+  return std::make_unique<CheckpointSource>(std::move(files), std::move(quantised));
 }
 
 std::unique_ptr<TensorSource> random_source(uint64_t seed, bool with_lm_head) {

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/tensor.h"
+#include "io/quantised/quantised_tensors.h"
 #include "io/safetensors.h"
 
 namespace vlcache {
@@ -22,6 +23,12 @@ class TensorSource {
   virtual Tensor get(const std::string& name, std::span<const int64_t> shape) = 0;
   // Whether it is there with this shape.
   virtual bool has_shape(std::string_view name, std::span<const int64_t> shape) const = 0;
+  // Whether a matrix ("....weight") is stored as codes. has() is then true, but get() has no values of it.
+  virtual bool coded(std::string_view) const { return false; }
+  // Such a matrix. Throws Error naming the tensor that does not fit.
+  virtual std::unique_ptr<StoredMatrix> stored(const std::string& name, int64_t n_out, int64_t n_in);
+  // The format of such matrices, "AWQ"; empty: the source knows none.
+  virtual std::string format() const { return ""; }
   // The caller has copied what it needs: the tensor's memory may be freed.
   virtual void release(const std::string& name) = 0;
   virtual int64_t total_bytes() const = 0;  // of all tensors; 0 if unknown
@@ -29,7 +36,9 @@ class TensorSource {
 };
 
 // A checkpoint's files, mapped while the source lives. Views of tensors that are not released stay valid that long.
-std::unique_ptr<TensorSource> checkpoint_source(std::shared_ptr<const Safetensors> files);
+// `quantised`: the matrices that they store as codes; null: none.
+std::unique_ptr<TensorSource> checkpoint_source(std::shared_ptr<const Safetensors> files,
+                                                std::unique_ptr<const QuantisedTensors> quantised = nullptr);
 
 // Any tensor of any shape, bf16: matrices normal with variance 1 / fan_in, norms 1, biases 0. The same seed gives the
 // same weights. `with_lm_head`: whether the source reports an output matrix apart from the embeddings.

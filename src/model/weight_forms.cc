@@ -6,6 +6,8 @@ namespace vlcache {
 
 std::string_view weight_choice_name(WeightChoice choice) {
   switch (choice) {
+    case WeightChoice::kAuto:
+      return "auto";
     case WeightChoice::kDense:
       return "dense";
     case WeightChoice::kInt8:
@@ -19,7 +21,7 @@ std::string_view weight_choice_name(WeightChoice choice) {
 }
 
 std::optional<QuantForm> form_of(WeightChoice choice, MatrixRole role) {
-  if (choice == WeightChoice::kDense) return std::nullopt;
+  if (choice == WeightChoice::kAuto || choice == WeightChoice::kDense) return std::nullopt;
   if (choice == WeightChoice::kInt8 || role == MatrixRole::kTokens) return kInt8;
   return choice == WeightChoice::kInt4Plus && role == MatrixRole::kSensitive ? kInt6 : kInt4;
 }

@@ -11,16 +11,20 @@
 
 namespace vlcache {
 
-// As `--weights` names them. kInt4Plus: kInt4, with 6 bits for the matrices whose errors cost most.
-enum class WeightChoice : uint8_t { kDense, kInt8, kInt4, kInt4Plus };
-std::string_view weight_choice_name(WeightChoice choice);  // "dense", "int8", "int4", "int4+"
+// As `--weights` names them. kAuto: as the checkpoint has them: its codes, bit for bit, and values in the compute
+// dtype. kInt4Plus: kInt4, with 6 bits for the matrices whose errors cost most.
+enum class WeightChoice : uint8_t { kAuto, kDense, kInt8, kInt4, kInt4Plus };
+std::string_view weight_choice_name(WeightChoice choice);  // "auto", "dense", "int8", "int4", "int4+"
+
+inline bool quantises(WeightChoice choice) { return choice != WeightChoice::kAuto && choice != WeightChoice::kDense; }
 
 struct WeightForms {
-  WeightChoice text = WeightChoice::kDense;
-  WeightChoice vision = WeightChoice::kDense;  // of the encoder's layers: kDense or kInt8
-  bool quantised() const { return text != WeightChoice::kDense || vision != WeightChoice::kDense; }
-
+  WeightChoice text = WeightChoice::kAuto;
+  WeightChoice vision = WeightChoice::kAuto;  // of the encoder's layers: kAuto, kDense or kInt8
   std::optional<DType> dense;  // what dense ones are asked to be; loading fails if the compute dtype is another
+
+  // Whether they quantise anything. Codes of a checkpoint (kAuto) are there already.
+  bool quantised() const { return quantises(text) || quantises(vision); }
 };
 
 // What a matrix is for, as far as its form depends on it.
@@ -37,6 +41,7 @@ std::optional<QuantForm> form_of(WeightChoice choice, MatrixRole role);
 struct RowForm {
   int64_t n_rows = 0;
   std::optional<QuantForm> form;
+  bool keep_codes = false;  // rows that the checkpoint stores as codes are kept as such; `form` is then none
 };
 using RowForms = std::vector<RowForm>;  // of all rows; empty: all in the compute dtype
 

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/threads.h"
+#include "model/code_rows.h"
 #include "ops/quantiser.h"
 
 namespace vlcache {
@@ -83,11 +84,10 @@ WeightLoader::HashState WeightLoader::make_hash() {
   return state;
 }
 
-void WeightLoader::add_to_hash(const std::string& name, const Tensor& t) {
-  if (packed_.hit()) return;  // the file knows the hash
-  const std::string head = name + " " + t.describe() + "\n";
+void WeightLoader::add_to_hash(const std::string& head, const std::byte* data, int64_t bytes) {
+  if (packed_.hit() || mode_ == Mode::kList) return;  // a hit's file knows the hash
   XXH3_128bits_update(hash_.get(), head.data(), head.size());
-  XXH3_128bits_update(hash_.get(), t.data, static_cast<size_t>(t.bytes()));
+  XXH3_128bits_update(hash_.get(), data, static_cast<size_t>(bytes));
 }
 
 WeightHash WeightLoader::hash() const {
@@ -111,20 +111,52 @@ std::string WeightLoader::prefix(const std::vector<std::string_view>& prefixes, 
 Weight WeightLoader::matrix(const std::vector<std::string>& names, const std::vector<int64_t>& n_out, int64_t n_in,
                             const RowForms& forms, const std::vector<int64_t>& pairs) {
   if (auto w = restored(names[0], std::accumulate(n_out.begin(), n_out.end(), int64_t{0}), n_in)) return std::move(*w);
-  std::vector<Tensor> parts;
+  const bool keep_codes = std::ranges::any_of(forms, &RowForm::keep_codes);
+  // Codes are quantised again from what they stand for, not from its nearest bf16.
+  const bool exact = std::ranges::any_of(forms, [](const RowForm& f) { return f.form.has_value(); });
+  std::vector<Part> parts;
   std::vector<Buffer> copies;
+  int64_t n_values = 0, n_bytes = 0;
   for (size_t i = 0; i < names.size(); ++i) {
-    parts.push_back(aligned(names[i], {n_out[i], n_in}, copies));
-    if (pairs.empty() || pairs[i] == 0) continue;
-    const Tensor from = parts.back();
-    parts.back() = made(from.dtype, {n_out[i], n_in}, copies.emplace_back(),
-                        [&](const Tensor& to) { copy_halves_of_pairs(from, pairs[i], to); });
+    Part& part = parts.emplace_back();
+    part.pairs = pairs.empty() ? 0 : pairs[i];
+    part.n_out = n_out[i];
+    if (!source_.coded(names[i])) {
+      part.values = aligned(names[i], {n_out[i], n_in}, copies);
+      part.source_bytes = part.values.bytes();
+    } else {
+      part.codes = stored(names[i], n_out[i], n_in);
+      for (const StoredTensor& tensor : part.codes->tensors()) part.source_bytes += std::ssize(tensor.bytes);
+    }
+    n_values += n_out[i] * n_in;
+    n_bytes += part.source_bytes;
+    if (part.codes != nullptr) {
+      if (keep_codes && part.codes->codes() != nullptr) continue;
+      part.values =
+          values_of(*part.codes, n_out[i], n_in, exact ? DType::kF32 : backend_.compute_dtype(), copies.emplace_back());
+      part.codes.reset();
+    }
+    if (part.pairs == 0) continue;
+    const Tensor from = part.values;
+    part.values = made(from.dtype, {n_out[i], n_in}, copies.emplace_back(),
+                       [&](const Tensor& to) { copy_halves_of_pairs(from, part.pairs, to); });
   }
-  return pack(names, parts, forms);
+  Weight w;
+  if (std::ranges::any_of(parts, [](const Part& part) { return part.codes != nullptr; })) {
+    w = pack_codes(names[0], parts, n_in);
+  } else {
+    std::vector<Tensor> values;
+    for (const Part& part : parts) values.push_back(part.values);
+    w = pack_rows(names[0], values, forms, n_bytes);
+  }
+  for (const std::string& name : names) source_.release(name);
+  count(n_values, n_bytes, out_.matrices.back().bytes);
+  return w;
 }
 
 Weight WeightLoader::transposed_matrix(const std::string& name, int64_t n_out, int64_t n_in, const RowForms& forms) {
   if (auto w = restored(name, n_out, n_in)) return std::move(*w);
+  if (source_.coded(name)) return matrix(name, n_out, n_in, forms);  // codes are always of outputs
   std::vector<Buffer> copies;
   const Tensor from = aligned(name, {n_in, n_out}, copies);
   Buffer memory;
@@ -204,7 +236,7 @@ std::vector<Weight> WeightLoader::stacked(const Stack& stack, const RowForms& fo
     const Tensor stored = all.slice_rows(i, i + 1).view({rows, width});
     const Tensor part =
         transposed ? made(all.dtype, {n_out, n_in}, turned, [&](const Tensor& to) { transpose(stored, to); }) : stored;
-    weights.push_back(pack_rows(name_of(i), {part}, forms));
+    weights.push_back(pack_rows(name_of(i), {part}, forms, stored.bytes()));
     kept_bytes += out_.matrices.back().bytes;
   }
   source_.release(name);
@@ -251,6 +283,7 @@ Weight WeightLoader::table(const std::string& name, int64_t n, int64_t width) {
 }
 
 bool WeightLoader::equal(const std::string& a, const std::string& b, std::initializer_list<int64_t> shape) {
+  if (source_.coded(a) || source_.coded(b)) return false;
   const std::string question = a + " = " + b;
   if (const std::optional<bool> known = packed_.answer(question)) return *known;
   const Tensor x = source_.get(a, shape), y = source_.get(b, shape);
@@ -260,15 +293,50 @@ bool WeightLoader::equal(const std::string& a, const std::string& b, std::initia
   return same;
 }
 
+std::unique_ptr<StoredMatrix> WeightLoader::stored(const std::string& name, int64_t n_out, int64_t n_in) {
+  std::unique_ptr<StoredMatrix> matrix = source_.stored(name, n_out, n_in);
+  for (const StoredTensor& t : matrix->tensors())
+    add_to_hash(t.name + " " + t.describe() + "\n", t.bytes.data(), std::ssize(t.bytes));
+  return matrix;
+}
+
+Tensor WeightLoader::values_of(const StoredMatrix& stored, int64_t n_out, int64_t n_in, DType dtype, Buffer& memory) {
+  const Tensor all = made(dtype, {n_out, n_in}, memory, [&](const Tensor& values) {
+    constexpr int64_t kBlock = 64;
+    parallel_ranges(n_out, kBlock, [&](int64_t begin, int64_t end, int) {
+      std::vector<float> rows;
+      for (int64_t at = begin; at < end; at += kBlock) {
+        const int64_t n = std::min(kBlock, end - at);
+        if (dtype == DType::kF32) {
+          stored.values(at, n, values.row<float>(at));
+          continue;
+        }
+        rows.resize(static_cast<size_t>(n * n_in));
+        stored.values(at, n, rows.data());
+        std::ranges::transform(rows, values.row<bf16>(at), to_bf16);
+      }
+    });
+  });
+  ++out_.stored.n_widened;
+  out_.stored.widened_bytes += all.bytes();
+  for (const StoredTensor& tensor : stored.tensors()) out_.stored.widened_bytes_stored += std::ssize(tensor.bytes);
+  return all;
+}
+
 // A tensor of float type, at an address its type allows. Files may place tensors anywhere: misaligned ones are copied.
 Tensor WeightLoader::aligned(const std::string& name, std::span<const int64_t> shape, std::vector<Buffer>& copies) {
+  if (shape.size() == 2 && source_.coded(name)) {
+    const std::unique_ptr<StoredMatrix> codes = stored(name, shape[0], shape[1]);
+    return values_of(*codes, shape[0], shape[1], backend_.compute_dtype(), copies.emplace_back());
+  }
   Tensor t = source_.get(name, shape);
   if (t.dtype != DType::kF32 && t.dtype != DType::kBF16 && t.dtype != DType::kF16) {
     throw Error(ErrorCode::kUnsupported,
                 source_.where() + ": tensor \"" + name + "\": expected f32, bf16 or f16, found " + t.describe());
   }
-  if (mode_ != Mode::kList) add_to_hash(name, t);
-  if (reinterpret_cast<uintptr_t>(t.data) % static_cast<uintptr_t>(dtype_bytes(t.dtype)) != 0) {
+  add_to_hash(name + " " + t.describe() + "\n", t.data, t.bytes());
+  const bool misaligned = reinterpret_cast<uintptr_t>(t.data) % static_cast<uintptr_t>(dtype_bytes(t.dtype)) != 0;
+  if (misaligned && mode_ == Mode::kLoad) {
     Buffer& copy = copies.emplace_back(t.bytes());
     std::memcpy(copy.data(), t.data, static_cast<size_t>(t.bytes()));
     t.data = copy.data();
@@ -300,24 +368,26 @@ void WeightLoader::list(const std::string& name, const Weight& w) {
                    (segment.form ? segment.form->describe() : std::string(dtype_name(w.dtype)));
     loaded.quantised |= segment.form.has_value();
   }
+  CHECK(mode_ != Mode::kLoad || loaded.bytes == w.bytes());
   out_.matrices.push_back(std::move(loaded));
 }
 
 Weight WeightLoader::pack(const std::vector<std::string>& names, const std::vector<Tensor>& parts,
                           const RowForms& forms) {
-  Weight w = pack_rows(names[0], parts, forms);
   int64_t n = 0, bytes = 0;
   for (const Tensor& part : parts) {
     n += part.numel();
     bytes += part.bytes();
   }
+  Weight w = pack_rows(names[0], parts, forms, bytes);
   for (const std::string& name : names) source_.release(name);
   count(n, bytes, out_.matrices.back().bytes);
   return w;
 }
 
 // Rows that neighbours share a form with become one segment, whichever parts they come from.
-Weight WeightLoader::pack_rows(const std::string& name, const std::vector<Tensor>& parts, const RowForms& forms) {
+Weight WeightLoader::pack_rows(const std::string& name, const std::vector<Tensor>& parts, const RowForms& forms,
+                               int64_t source_bytes) {
   int64_t n_rows = 0;
   for (const Tensor& part : parts) n_rows += part.rows();
   RowForms runs;
@@ -328,18 +398,17 @@ Weight WeightLoader::pack_rows(const std::string& name, const std::vector<Tensor
       runs.push_back(next);
     }
   }
-  if (mode_ != Mode::kLoad) {
-    Weight w{.n_out = n_rows, .n_in = parts[0].row_size(), .dtype = backend_.compute_dtype()};
-    for (const auto& [n, form] : runs) w.segments.push_back({.n_out = n, .form = form});
-    list(name, w);
-    return w;
-  }
   std::vector<Weight> weights;
+  if (mode_ != Mode::kLoad) {
+    for (const RowForm& run : runs) weights.push_back(listed(run.n_rows, parts[0].row_size(), run.form));
+    return keep(name, std::move(weights));
+  }
   std::vector<Tensor> left = parts;
   size_t at = 0;
-  for (const auto& [n, form] : runs) {
+  for (const RowForm& run : runs) {
+    const std::optional<QuantForm>& form = run.form;
     std::vector<Tensor> of_run;
-    for (int64_t missing = n; missing > 0;) {
+    for (int64_t missing = run.n_rows; missing > 0;) {
       CHECK(at < left.size());
       const int64_t taken = std::min(missing, left[at].rows());
       of_run.push_back(left[at].slice_rows(0, taken));
@@ -347,27 +416,69 @@ Weight WeightLoader::pack_rows(const std::string& name, const std::vector<Tensor
       missing -= taken;
       if (left[at].rows() == 0) ++at;
     }
-    weights.push_back(pack_run(name, of_run, form));
+    weights.push_back(pack_run(name, of_run, form, source_bytes * run.n_rows / n_rows));
   }
   CHECK(at == left.size());
-  Weight w = weights.size() == 1 ? std::move(weights[0]) : stack(std::move(weights));
+  return keep(name, std::move(weights));
+}
+
+// Neighbours of one form, or of values, become one segment.
+Weight WeightLoader::pack_codes(const std::string& name, const std::vector<Part>& parts, int64_t n_in) {
+  const auto form = [](const Part& part) {
+    return part.codes == nullptr ? std::nullopt : std::optional(part.codes->codes()->form());
+  };
+  std::vector<Weight> weights;
+  for (size_t i = 0; i < parts.size();) {
+    const std::optional<QuantForm> shared = form(parts[i]);
+    std::vector<Tensor> values;
+    std::vector<CodeRows::Part> codes;
+    int64_t n_rows = 0, source_bytes = 0;
+    for (; i < parts.size() && form(parts[i]) == shared; ++i) {
+      if (shared) codes.push_back({parts[i].codes->codes(), parts[i].pairs});
+      if (!shared) values.push_back(parts[i].values);
+      n_rows += parts[i].n_out, source_bytes += parts[i].source_bytes;
+    }
+    out_.stored.n_kept += std::ssize(codes);
+    if (mode_ != Mode::kLoad) {
+      weights.push_back(listed(n_rows, n_in, shared));
+    } else {
+      weights.push_back(shared ? pack_watched(CodeRows(codes), source_bytes) : backend_.pack(values));
+    }
+  }
+  return keep(name, std::move(weights));
+}
+
+// A segment that is not packed.
+Weight WeightLoader::listed(int64_t n_out, int64_t n_in, const std::optional<QuantForm>& form) const {
+  Weight w{.n_out = n_out, .n_in = n_in, .dtype = backend_.compute_dtype()};
+  w.segments.push_back({.n_out = n_out, .form = form});
+  return w;
+}
+
+Weight WeightLoader::keep(const std::string& name, std::vector<Weight> segments) {
+  Weight w = segments.size() == 1 ? std::move(segments[0]) : stack(std::move(segments));
   list(name, w);
   packed_.add(name, w);
   return w;
 }
 
 Weight WeightLoader::pack_run(const std::string& name, const std::vector<Tensor>& parts,
-                              const std::optional<QuantForm>& form) {
+                              const std::optional<QuantForm>& form, int64_t source_bytes) {
   if (!form) return backend_.pack(parts);
   const QuantisedRows rows(*form, parts);
-  const int64_t row_bytes = parts[0].row_size() * dtype_bytes(parts[0].dtype), done = part_bytes_;
-  const WatchedRows watched(rows, [&](int64_t n_read) { tell_progress(done + n_read * row_bytes); });
-  Weight w = backend_.pack(watched);
-  part_bytes_ = done + rows.n_out() * row_bytes;
+  Weight w = pack_watched(rows, source_bytes);
   if (rows.all_finite()) return w;
   throw Error(ErrorCode::kInput, source_.where() + ": \"" + name +
                                      "\" holds values that are infinite or not a number, which cannot be quantised; "
                                      "--weights dense loads them as they are");
+}
+
+Weight WeightLoader::pack_watched(const QuantSource& rows, int64_t source_bytes) {
+  const int64_t done = part_bytes_;
+  const WatchedRows watched(rows, [&](int64_t n_read) { tell_progress(done + source_bytes * n_read / rows.n_out()); });
+  Weight w = backend_.pack(watched);
+  part_bytes_ = done + source_bytes;
+  return w;
 }
 
 Tensor WeightLoader::own(std::initializer_list<int64_t> shape) {
@@ -381,7 +492,7 @@ void WeightLoader::convert(const std::string& name, std::span<const int64_t> sha
   const Tensor from = aligned(name, shape, copies);
   const int64_t width = to.row_size();
   Tensor flat(from.data, from.dtype, {to.rows(), width});
-  backend_.convert(flat, to.view({to.rows(), width}));
+  if (mode_ == Mode::kLoad) backend_.convert(flat, to.view({to.rows(), width}));
   source_.release(name);
   count(from.numel(), from.bytes(), to.bytes());
 }

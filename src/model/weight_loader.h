@@ -35,8 +35,8 @@ class WeightLoader {
         hash_(make_hash()) {}
 
   // All n rows of a matrix of the language model, or of the vision encoder, in the form that is asked for.
-  RowForms text_form(int64_t n_rows, MatrixRole role) const { return {{n_rows, form_of(options_.forms.text, role)}}; }
-  RowForms vision_form(int64_t n_rows) const { return {{n_rows, form_of(options_.forms.vision, MatrixRole::kUsual)}}; }
+  RowForms text_form(int64_t n_rows, MatrixRole role) const { return form(n_rows, options_.forms.text, role); }
+  RowForms vision_form(int64_t n_rows) const { return form(n_rows, options_.forms.vision, MatrixRole::kUsual); }
 
   // The first prefix under which `probe` exists. Throws Error(kNotFound) listing all that were tried.
   std::string prefix(const std::vector<std::string_view>& prefixes, const std::string& probe) const;
@@ -44,6 +44,8 @@ class WeightLoader {
   bool has_shape(const std::string& name, const std::vector<int64_t>& shape) const {
     return source_.has_shape(name, shape);
   }
+  // Whether the checkpoint stores the matrix as codes.
+  bool coded(const std::string& name) const { return source_.coded(name); }
   std::string where() const { return source_.where(); }
 
   // One packed matrix of several stacked ones, [sum of n_out, n_in]. `pairs`: empty, or for each of them the size of
@@ -77,7 +79,7 @@ class WeightLoader {
   Tensor rows(const std::string& name, int64_t n, int64_t width, std::vector<int64_t> stored);
   // An embedding table that is only looked up: it stays in the file, in its own dtype.
   Weight table(const std::string& name, int64_t n, int64_t width);
-  // Whether two tensors are the same to the bit.
+  // Whether two tensors are the same to the bit. Codes equal nothing.
   bool equal(const std::string& a, const std::string& b, std::initializer_list<int64_t> shape);
 
   // Hash (XXH3) of name, type, shape and every byte of all tensors read, in order; none of a packed file's hit.
@@ -86,7 +88,13 @@ class WeightLoader {
  private:
   using HashState = std::unique_ptr<XXH3_state_s, void (*)(XXH3_state_s*)>;
   static HashState make_hash();
-  void add_to_hash(const std::string& name, const Tensor& t);
+  static RowForms form(int64_t n_rows, WeightChoice choice, MatrixRole role) {
+    return {{n_rows, form_of(choice, role), choice == WeightChoice::kAuto}};
+  }
+  void add_to_hash(const std::string& head, const std::byte* data, int64_t bytes);
+  // A matrix of codes, and the same as values of `dtype` in `memory`.
+  std::unique_ptr<StoredMatrix> stored(const std::string& name, int64_t n_out, int64_t n_in);
+  Tensor values_of(const StoredMatrix& stored, int64_t n_out, int64_t n_in, DType dtype, Buffer& memory);
   Tensor aligned(const std::string& name, std::span<const int64_t> shape, std::vector<Buffer>& copies);
   Tensor aligned(const std::string& name, std::initializer_list<int64_t> shape, std::vector<Buffer>& copies) {
     return aligned(name, std::span(shape.begin(), shape.size()), copies);
@@ -96,8 +104,9 @@ class WeightLoader {
   bool restored(const std::string& name, const Tensor& to);
   void list(const std::string& name, const Weight& w);
   Weight pack(const std::vector<std::string>& names, const std::vector<Tensor>& parts, const RowForms& forms = {});
-  Weight pack_rows(const std::string& name, const std::vector<Tensor>& parts, const RowForms& forms);
-  Weight pack_run(const std::string& name, const std::vector<Tensor>& parts, const std::optional<QuantForm>& form);
+  // source_bytes, here and below: what the progress moves by.
+  Weight pack_rows(const std::string& name, const std::vector<Tensor>& parts, const RowForms& forms,
+                   int64_t source_bytes);
   // A matrix of rows that `fill(matrix)` writes, which is not done where nothing is packed.
   template <typename Fill>
   Tensor made(DType dtype, std::array<int64_t, 2> shape, Buffer& memory, const Fill& fill) const {
@@ -108,6 +117,18 @@ class WeightLoader {
     fill(matrix);
     return matrix;
   }
+  // Values, or codes that are kept.
+  struct Part {
+    Tensor values;
+    std::unique_ptr<StoredMatrix> codes;
+    int64_t pairs = 0, n_out = 0, source_bytes = 0;
+  };
+  Weight pack_codes(const std::string& name, const std::vector<Part>& parts, int64_t n_in);
+  Weight pack_run(const std::string& name, const std::vector<Tensor>& parts, const std::optional<QuantForm>& form,
+                  int64_t source_bytes);
+  Weight pack_watched(const QuantSource& rows, int64_t source_bytes);
+  Weight listed(int64_t n_out, int64_t n_in, const std::optional<QuantForm>& form) const;
+  Weight keep(const std::string& name, std::vector<Weight> segments);
   Tensor own(std::initializer_list<int64_t> shape);
   void convert(const std::string& name, std::span<const int64_t> shape, const Tensor& to);
   void convert(const std::string& name, std::initializer_list<int64_t> shape, const Tensor& to) {

@@ -155,10 +155,10 @@ void load_output(WeightLoader& load, const ModelConfig& config, const std::strin
                                           "weight, and config.json does not say tie_word_embeddings");
   }
   const RowForms form = load.text_form(c.vocab_size, MatrixRole::kTokens);
-  // A table that is only looked up stays in the file, unless it is to take less memory than there.
+  // A table that is only looked up stays in the file, unless it is to take less memory than there, or is codes there.
   const auto load_table = [&] {
-    return form[0].form ? load.matrix(embed, c.vocab_size, c.hidden_size, form)
-                        : load.table(embed, c.vocab_size, c.hidden_size);
+    return form[0].form || load.coded(embed) ? load.matrix(embed, c.vocab_size, c.hidden_size, form)
+                                             : load.table(embed, c.vocab_size, c.hidden_size);
   };
   if (c.unit_head && !name.empty()) {
     w.embed = load_table();
@@ -288,6 +288,7 @@ void load_all(const ModelConfig& config, const Backend& backend, const WeightFor
 Weights load_weights(const ModelConfig& config, std::unique_ptr<TensorSource> source, Backend& backend,
                      const LoadOptions& options) {
   Weights weights;
+  weights.stored.format = source->format();
   PackedWeights packed(options, backend, source->where());
   WeightLoader load(*source, backend, options, packed, weights);
   load_all(config, backend, options.forms, load, weights);

@@ -94,15 +94,24 @@ struct LoadedMatrix {
   bool operator==(const LoadedMatrix&) const = default;
 };
 
+// The matrices that a checkpoint stores as codes.
+struct StoredCodes {
+  std::string format;     // "AWQ"; empty: the checkpoint has none
+  int64_t n_kept = 0;     // that are kept bit for bit
+  int64_t n_widened = 0;  // that became values, since no form holds them or another was asked for
+  int64_t widened_bytes_stored = 0, widened_bytes = 0;  // of those, in the file and as values
+};
+
 struct Weights {
   TextWeights text;
   std::optional<VisionWeights> vision;
   ProjectorWeights projector;
-  std::vector<ProjectorWeights> taps;    // of VisionConfig::tap_layers
-  WeightHash hash{};                     // of every byte that was loaded
-  int64_t n_parameters = 0;              // of what was loaded
-  int64_t bytes = 0;                     // that stay in memory: packed matrices, vectors, tables
-  std::vector<LoadedMatrix> matrices;    // packed ones, in the order of loading
+  std::vector<ProjectorWeights> taps;  // of VisionConfig::tap_layers
+  WeightHash hash{};                   // of every byte that was loaded
+  int64_t n_parameters = 0;            // of what was loaded
+  int64_t bytes = 0;                   // that stay in memory: packed matrices, vectors, tables
+  std::vector<LoadedMatrix> matrices;  // packed ones, in the order of loading
+  StoredCodes stored;
   std::vector<Buffer> vectors;           // own every small tensor above
   std::unique_ptr<TensorSource> source;  // keeps mapped tables alive
   PackedUse packed_file = PackedUse::kOff;

@@ -225,12 +225,9 @@ class Backend {
   virtual void attention_stats(const Tensor& q, const KvView& kv, const AttentionArgs& args, AttentionStats& stats) = 0;
 
   // ---- products of quantised weights ------------------------------------------------------------------------------
-  // What matmul needs beside its operands at most to multiply up to n_rows rows with matrices of up to n_in inputs that
-  // `--weights` quantises: rows as integers, panels as values. It is kept from product to product.
+  // What matmul needs beside its operands at most to multiply up to n_rows rows with quantised matrices of up to n_in
+  // inputs, whatever their form: rows as integers, panels as values. It is kept from product to product.
   virtual int64_t quantised_scratch_bytes(int64_t n_rows, int64_t n_in) const = 0;
-  // How few rows of x enter products with quantised matrices: "f32", "bf16", or integers with a scale for every 32
-  // inputs, "int15" or "int8".
-  virtual std::string_view quantised_activations() const { return dtype_name(compute_dtype()); }
 };
 
 // Activation by the name that `hidden_act` uses: silu, gelu, gelu_pytorch_tanh, gelu_new, quick_gelu, relu. Throws

@@ -15,6 +15,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 VLCACHE = os.environ.get("VLCACHE", str(ROOT / "build/release/vlcache"))
 MODEL = ROOT / "models/tinydoc"
 PAGE = MODEL / "demo/invoice.png"
+os.environ["VLCACHE_PACKED_CACHE"] = "off"  # tests write nothing to the user's folder
 SHADOWED = "TSAN_OPTIONS" in os.environ  # ThreadSanitizer keeps memory of its own: bounds of ours do not hold
 
 

@@ -24,12 +24,16 @@ int64_t bench_weight_bytes(const char* command, const ModelFlags& model, const s
   ModelFlags no_tiers = model;
   no_tiers.cache = {};
   const EngineOptions options = engine_options(no_tiers);
-  const Checkpoint checkpoint = checkpoint_of(model);
-  const ModelConfig config = random_weights.empty() ? Model::read_config(checkpoint) : config_of(random_weights);
-  const auto backend = make_backend(options.backend, compute_dtype_of(config, options.dtype), options.backend_options);
-  auto source =
-      random_weights.empty() ? checkpoint_source(checkpoint.tensors()) : shape_source(!config.text.tied_embeddings);
-  return list_weights(config, std::move(source), *backend, options.weights).bytes;
+  const auto backend_for = [&](const ModelConfig& config) {
+    return make_backend(options.backend, compute_dtype_of(config, options.dtype), options.backend_options);
+  };
+  if (random_weights.empty()) {
+    const Checkpoint checkpoint = checkpoint_of(model);
+    const ModelConfig config = Model::read_config(checkpoint);
+    return Model::list(checkpoint, config, *backend_for(config), options.weights, false).weights.bytes;
+  }
+  const ModelConfig config = config_of(random_weights);
+  return list_weights(config, shape_source(!config.text.tied_embeddings), *backend_for(config), options.weights).bytes;
 }
 
 std::unique_ptr<Engine> bench_engine(const char* command, const ModelFlags& model, const std::string& random_weights,

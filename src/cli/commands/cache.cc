@@ -1,4 +1,4 @@
-// `vlcache cache`: lists, verifies and drops the records of a folder or a server.
+// `vlcache cache`: lists, verifies and drops the records of a folder or a server, and packed files of models.
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -8,6 +8,7 @@
 #include "base/format.h"
 #include "cli/flags/cache_flags.h"
 #include "cli/flags/command.h"
+#include "cli/flags/packed_flags.h"
 #include "cli/terminal/progress.h"
 #include "engine/prompt/prompt.h"
 #include "io/image/image.h"
@@ -195,11 +196,75 @@ void clear(const CacheCommandFlags& flags) {
   std::printf("%lld records removed\n", static_cast<long long>(n));
 }
 
+// The models of --packed-cache.
+struct PackedFlags {
+  std::string place;  // as --packed-cache has it
+  bool packed = false, clear = false, json = false;
+};
+
+void print_packed(const PackedListing& file) {
+  // As JSON would escape it: a damaged file adds no line and no escape sequence.
+  const auto text = [&](const char* key) -> std::string {
+    if (!file.about.is_object() || !file.about.contains(key) || !file.about[key].is_string()) return "?";
+    const std::string quoted = file.about[key].dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    return quoted.substr(1, quoted.size() - 2);
+  };
+  std::printf("%-12.12s %9.2f %7s %-6s %-6s %-5s %s\n", file.path.filename().c_str(),
+              static_cast<double>(file.bytes) / 1048576.0, age_text(now_ms() - file.used_ms).c_str(),
+              text("text").c_str(), text("vision").c_str(), text("compute").c_str(),
+              file.problem.empty() ? text("model").c_str() : file.problem.c_str());
+}
+
+void run_packed(const PackedFlags& flags) {
+  const std::filesystem::path folder = packed_cache(flags.place).folder;
+  if (folder.empty()) throw Error(ErrorCode::kInput, "cache --packed: expected --packed-cache DIR: no folder is known");
+  if (flags.clear) {
+    const PackedRemoval removed = clear_packed_files(folder);
+    std::printf("%lld packed files removed, %.1f MiB\n", static_cast<long long>(removed.n_files),
+                static_cast<double>(removed.bytes) / 1048576.0);
+    return;
+  }
+  std::vector<PackedListing> files = list_packed_files(folder);
+  std::ranges::reverse(files);
+  if (!flags.json && !files.empty()) {
+    std::printf("%-12s %9s %7s %-6s %-6s %-5s %s\n", "file", "MiB", "used", "text", "vision", "dtype", "model");
+  }
+  int64_t bytes = 0;
+  for (const PackedListing& file : files) {
+    bytes += file.bytes;
+    if (flags.json) {
+      const nlohmann::ordered_json line = {{"path", file.path.string()},
+                                           {"bytes", file.bytes},
+                                           {"used_ms", file.used_ms},
+                                           {"about", file.about},
+                                           {"problem", file.problem}};
+      std::printf("%s\n", line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+    } else {
+      print_packed(file);
+    }
+  }
+  std::fprintf(stderr, "%zu packed files in %s, %.1f MiB\n", files.size(), folder.c_str(),
+               static_cast<double>(bytes) / 1048576.0);
+}
+
 }  // namespace
 
 void add_cache_command(const Command& app) {
-  const Command command = app.add_command("cache", "what a folder of --cache-disk or a server of --cache-redis holds");
-  command.require_command();
+  const Command command = app.add_command(
+      "cache", "what a folder of --cache-disk or a server of --cache-redis holds, and packed models (--packed)");
+  command.allow_command();
+  auto packed = std::make_shared<PackedFlags>();
+  command.add("--packed", packed->packed, "the models of --packed-cache, one a line, last used first");
+  command.add("--clear", packed->clear, "with --packed: removes them all");
+  command.add("--json", packed->json, "with --packed: JSON lines");
+  add_packed_cache(command, packed->place);
+  command.run([packed, command] {
+    if (command.was_given_command()) return;
+    if (!packed->packed) {
+      throw Error(ErrorCode::kInput, "cache: expected ls, verify or clear with a folder or a URL, or --packed");
+    }
+    run_packed(*packed);
+  });
   const auto add = [&](const char* name, const char* help, void (*action)(const CacheCommandFlags&)) {
     auto flags = std::make_shared<CacheCommandFlags>();
     const Command sub = command.add_command(name, help);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "api/reuse_choice.h"
@@ -10,6 +11,7 @@
 #include "cli/flags/command.h"
 #include "engine/memory_plan.h"
 #include "io/chat/chat_templates.h"
+#include "io/quantised/quantised_tensors.h"
 #include "io/safetensors.h"
 #include "ops/factory.h"
 
@@ -80,6 +82,53 @@ void describe_tier(const char* flag, const std::string& place, KvTier& tier, con
   line(flag, place + ": " +
                  (stats.n_failed() > 0 ? stats.last_problem
                                        : std::to_string(records.size()) + " records, " + bytes(held) + limit));
+}
+
+// The matrices that a checkpoint stores as codes.
+struct CodedMatrices {
+  std::string format;            // empty: none
+  int activation_bits = 16;      // that it asks for
+  int64_t n = 0, n_widened = 0;  // widened: no packed form holds them
+  std::set<std::string> forms;   // of the others
+  double widened_bytes = 0, widened_parameters = 0;
+};
+
+CodedMatrices coded_matrices(const Checkpoint& checkpoint) {
+  CodedMatrices all;
+  const auto quantised = QuantisedTensors::open(checkpoint.config(), checkpoint.tensors());
+  if (quantised == nullptr) return all;
+  all.format = quantised->name(), all.activation_bits = quantised->activation_bits();
+  for (const std::string& module : quantised->modules()) {
+    const auto [n_out, n_in] = quantised->shape(module);
+    const auto matrix = quantised->matrix(module, n_out, n_in);
+    ++all.n;
+    if (const QuantSource* codes = matrix->codes()) {
+      all.forms.insert(codes->form().describe());
+      continue;
+    }
+    ++all.n_widened, all.widened_parameters += static_cast<double>(n_out * n_in);
+    for (const StoredTensor& tensor : matrix->tensors()) all.widened_bytes += static_cast<double>(tensor.bytes.size());
+  }
+  return all;
+}
+
+void describe_codes(const CodedMatrices& coded, DType compute) {
+  if (coded.format.empty()) return;
+  std::string forms;
+  for (const std::string& form : coded.forms) forms += (forms.empty() ? "" : " | ") + form;
+  const int64_t kept = coded.n - coded.n_widened;
+  line("quantised", coded.format + ": " + std::to_string(coded.n) + " matrices" +
+                        (kept == 0 ? "" : ", " + std::to_string(kept) + " kept as " + forms));
+  if (coded.n_widened > 0) {
+    const double times = coded.widened_parameters * static_cast<double>(dtype_bytes(compute)) / coded.widened_bytes;
+    line("", std::to_string(coded.n_widened) + " become " + std::string(dtype_name(compute)) +
+                 format(", %.1f times the file's bytes: no packed form holds them; ", times) +
+                 "--weights int8 or int4 quantise them again");
+  }
+  if (coded.activation_bits < 16) {
+    line("", "activations in " + std::to_string(coded.activation_bits) +
+                 " bits, as the checkpoint asks for, are not computed: they keep 15 bits or more");
+  }
 }
 
 // What was found out without loading the model.
@@ -249,7 +298,10 @@ void run(const InfoFlags& flags) {
   describe_text(found.config.text);
   if (found.config.vision) describe_vision(*found.config.vision);
   line("parameters", human(static_cast<double>(found.listing.weights.n_parameters), ""));
-  line("weights", bytes(found.stored_bytes) + " as " + std::string(dtype_name(found.config.dtype)));
+  const CodedMatrices coded = coded_matrices(found.checkpoint);
+  line("weights", bytes(found.stored_bytes) + " as " + std::string(dtype_name(found.config.dtype)) +
+                      (coded.format.empty() ? "" : " and codes"));
+  describe_codes(coded, found.compute);
   if (const auto print = fingerprint(found)) line("fingerprint", *print);
   describe_costs(found, flags.model.prefill_chunk);
   describe_template(found.checkpoint);

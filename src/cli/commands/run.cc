@@ -1,4 +1,5 @@
 // `vlcache run`: one question, or a file of requests.
+#include <algorithm>
 #include <cstdio>
 #include <deque>
 #include <new>
@@ -30,14 +31,21 @@ struct RunFlags {
   int batch = 1, lookahead = 0;
 };
 
+// How few rows enter products with quantised matrices; with dense ones, the compute dtype.
+std::string_view activations_name(const Model& model) {
+  const bool quantised = std::ranges::any_of(model.weights().matrices, &LoadedMatrix::quantised);
+  if (!quantised || model.compute_dtype() == DType::kF32) return dtype_name(model.compute_dtype());
+  return model.activation_bits() == ActivationBits::k8 ? "int8" : "int15";
+}
+
 // What --weights made of the model.
-nlohmann::ordered_json weights_json(Engine& engine) {
+nlohmann::ordered_json weights_json(const Engine& engine) {
   const WeightForms& forms = engine.options().weights;
   return {{"form", weight_choice_name(forms.text)},
           {"vision_form", weight_choice_name(forms.vision)},
-          {"activations",
-           forms.quantised() ? engine.backend().quantised_activations() : dtype_name(engine.model().compute_dtype())},
-          {"bytes", engine.model().weight_bytes()}};
+          {"activations", activations_name(engine.model())},
+          {"bytes", engine.model().weight_bytes()},
+          {"packed_file", packed_use_name(engine.model().packed_file())}};
 }
 
 void print_line(const nlohmann::ordered_json& json) {

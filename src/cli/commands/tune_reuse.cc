@@ -68,6 +68,10 @@ std::string digest_of(const std::vector<ReuseCase>& cases) {
 std::unique_ptr<Engine> load(const ModelFlags& flags, const Checkpoint& checkpoint, Progress& progress) {
   EngineOptions options = engine_options(flags);
   options.progress = [&](int64_t done, int64_t total) { progress.update("loading", done, total); };
+  options.packed.say = [&, say = options.packed.say](const std::string& line) {
+    progress.pause();
+    say(line);
+  };
   return Engine::load(checkpoint, options);
 }
 

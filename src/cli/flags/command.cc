@@ -13,6 +13,7 @@
 #include "base/machine.h"
 #include "base/threads.h"
 #include "cli/flags/model_path.h"
+#include "cli/flags/packed_flags.h"
 #include "cli/terminal/progress.h"
 #include "engine/memory_plan.h"
 #include "engine/scheduler/image_selection.h"
@@ -89,12 +90,13 @@ void add_model_flags(const Command& command, ModelFlags& flags, const ModelFlagS
   command
       .add("--weights", flags.weights,
            "matrices of the language model, quantised while loading: int8, int4, or int4+ (6 bits where it matters "
-           "most); dense: not; auto: as the checkpoint")
+           "most); dense: not; auto: as the checkpoint has them, codes of a quantised one included")
       .one_of({"auto", "dense", "int8", "int4", "int4+", "bf16", "f32"})
       .show_default();
   command.add("--vision-weights", flags.vision_weights, "the same of the layers of the vision encoder")
       .one_of({"auto", "dense", "int8"})
       .show_default();
+  add_packed_cache(command, flags.packed_cache);
   command
       .add("--activations", flags.activations,
            "in products with quantised weights: int8, a signed byte each, is less exact (as other engines are), and "
@@ -152,10 +154,11 @@ int64_t bytes_of(const char* flag, const std::string& value) {
 
 WeightForms weight_forms(const ModelFlags& flags) {
   const auto choice = [](const std::string& name) {
-    for (const WeightChoice known : {WeightChoice::kInt8, WeightChoice::kInt4, WeightChoice::kInt4Plus}) {
+    for (const WeightChoice known :
+         {WeightChoice::kAuto, WeightChoice::kInt8, WeightChoice::kInt4, WeightChoice::kInt4Plus}) {
       if (name == weight_choice_name(known)) return known;
     }
-    return WeightChoice::kDense;  // auto: no checkpoint that is read today is quantised
+    return WeightChoice::kDense;  // by the name of its dtype, too
   };
   WeightForms forms{.text = choice(flags.weights), .vision = choice(flags.vision_weights)};
   if (flags.weights == "bf16") forms.dense = DType::kBF16;
@@ -170,6 +173,7 @@ EngineOptions engine_options(const ModelFlags& flags) {
   options.backend_options.max_isa = flags.max_isa;
   options.backend_options.activation_bits = flags.activations == "int8" ? ActivationBits::k8 : ActivationBits::k15;
   options.weights = weight_forms(flags);
+  options.packed = packed_cache(flags.packed_cache);
   if (flags.dtype != "auto") options.dtype = flags.dtype == "f32" ? DType::kF32 : DType::kBF16;
   if (flags.kv_dtype != "auto") options.kv_codec = flags.kv_dtype == "f32" ? KvCodec::kF32 : KvCodec::kBF16;
   options.prefill_chunk = flags.prefill_chunk;
@@ -219,6 +223,23 @@ PolicyPtr chosen_policy(const ModelFlags& flags, const Checkpoint& checkpoint) {
   return policy;
 }
 
+namespace {
+
+// Codes that take more memory than in the file are no surprise for later.
+void tell_of_widened(const Engine& engine) {
+  const StoredCodes& stored = engine.model().weights().stored;
+  if (stored.n_widened == 0 || engine.options().weights.text != WeightChoice::kAuto) return;
+  const double times = static_cast<double>(stored.widened_bytes) / static_cast<double>(stored.widened_bytes_stored);
+  std::fprintf(
+      stderr,
+      "weights: %lld of %lld quantised matrices (%s) are kept as %s, in %.1f times the file's bytes: no packed "
+      "form holds them. --weights int8 or int4 quantise them again\n",
+      static_cast<long long>(stored.n_widened), static_cast<long long>(stored.n_widened + stored.n_kept),
+      stored.format.c_str(), dtype_name(engine.model().compute_dtype()).data(), times);
+}
+
+}  // namespace
+
 std::unique_ptr<Engine> load_engine(const ModelFlags& flags, const Checkpoint& checkpoint,
                                     std::span<const PolicyPtr> policies, TierWarnings* warnings) {
   if (!policies.empty()) {
@@ -229,7 +250,14 @@ std::unique_ptr<Engine> load_engine(const ModelFlags& flags, const Checkpoint& c
   if (warnings != nullptr) warnings->watch(options.tiers);
   ProgressBar bar("loading");
   options.progress = [&](int64_t done, int64_t total) { bar.update(done, total); };
-  return Engine::load(checkpoint, options);
+  options.packed.say = [&, say = options.packed.say](const std::string& line) {
+    bar.clear();
+    say(line);
+  };
+  std::unique_ptr<Engine> engine = Engine::load(checkpoint, options);
+  bar.clear();
+  tell_of_widened(*engine);
+  return engine;
 }
 
 }  // namespace vlcache

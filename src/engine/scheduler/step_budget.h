@@ -38,8 +38,12 @@ class StepBudget {
   double max_ms_;
   std::array<double, 3> alone_ms_{};  // of the last steps that decoded alone; 0: fewer so far
   double decode_ms_ = 0;              // their median; 0: not known
-  double ms_per_flop_ = 0;            // running mean; 0: not known
-  int n_mixed_ = 0;                   // steps since the last that decoded alone
+  // Running sums over steps with prompts, x FLOPs and y ms of them, whose line is the price of a piece: short ones cost
+  // more for each FLOP, most of all where quantised weights become values first.
+  struct Sums {
+    double n = 0, x = 0, y = 0, xx = 0, xy = 0;
+  } prices_;
+  int n_mixed_ = 0;  // steps since the last that decoded alone
 };
 
 }  // namespace vlcache

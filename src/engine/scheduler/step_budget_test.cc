@@ -65,6 +65,22 @@ TEST(StepBudget, KeepsStepsWithinTheTimeLimit) {
   }
 }
 
+// Pieces cost 15 ms whatever their size: as soon as two sizes were seen, the next one fits its time.
+TEST(StepBudget, KnowsThatShortPiecesCostMore) {
+  StepBudget budget(0);
+  const auto cost = [](double flops) { return 15 + 0.01 * flops; };
+  budget.took(true, 0, 40);
+  budget.took(false, 5e4, cost(5e4));
+  double flops = *budget.prompt_flops(1);
+  budget.took(true, flops, 40 + cost(flops));
+  for (const double decode_ms : {40.0, 60.0, 30.0}) {
+    for (int i = 0; i < 3; ++i) budget.took(true, 0, decode_ms);
+    flops = *budget.prompt_flops(1);
+    EXPECT_NEAR(cost(flops), StepBudget::kTimeForOne * decode_ms, 0.02 * decode_ms);
+    budget.took(true, flops, decode_ms + cost(flops));
+  }
+}
+
 TEST(StepBudget, LeavesNoTimeWhenDecodingExceedsTheLimit) {
   StepBudget budget(10);
   budget.took(false, 1e5, 1e3);

@@ -134,7 +134,7 @@ void PackedCache::make_room(int64_t bytes) {
   if (held > limit_) give_up("more than the " + gigabytes(limit_) + " that " + options_.folder.string() + " may hold");
 }
 
-void PackedCache::give_up(const std::string& why) {
+void PackedCache::give_up(std::string why) {
   writer_.reset();
   say("not stored: " + why);
 }

@@ -52,7 +52,7 @@ class PackedCache {
 
  private:
   void make_room(int64_t bytes);
-  void give_up(const std::string& why);
+  void give_up(std::string why);
   void say(const std::string& what) const;
 
   PackedCacheOptions options_;

@@ -1,6 +1,7 @@
 // An untrusted packed file: what is accepted has its arrays in order and within the file; nothing else happens.
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
@@ -36,7 +37,7 @@ FUZZ_TARGET(packed_file) {
   // Beyond the checksums: the same bytes as an index after an array of 4096 bytes, as a malicious writer would have it.
   constexpr size_t kAt = 8192;
   std::vector<std::byte> whole(kAt + size);
-  std::memcpy(whole.data() + kAt, data, size);
+  std::copy_n(begin, size, whole.data() + kAt);
   const uint64_t places[] = {kAt, size, XXH3_64bits(data, size)};
   std::memcpy(whole.data(), "\x89VLW\r\n\x1a\n\1\0\0\0\0\0\0\0", 16);
   std::memcpy(whole.data() + 16, places, sizeof places);

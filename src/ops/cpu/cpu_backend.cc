@@ -35,10 +35,6 @@ class CpuBackend final : public Backend {
   int64_t quantised_scratch_bytes(int64_t n_rows, int64_t n_in) const override {
     return matmul_.quantised_scratch_bytes(n_rows, n_in);
   }
-  std::string_view quantised_activations() const override {
-    if (compute_dtype_ != DType::kBF16) return dtype_name(compute_dtype_);
-    return activation_bits_ == ActivationBits::k8 ? "int8" : "int15";
-  }
   void matmul(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue) override {
     matmul_.run(x, w, y, epilogue);
   }

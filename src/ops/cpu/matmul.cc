@@ -16,6 +16,7 @@
 #include "ops/cpu/matmul.h"
 
 #include <algorithm>
+#include <array>
 #include <functional>
 
 #include "base/error.h"
@@ -41,9 +42,10 @@ constexpr int64_t kFewRows = 16;
 // rows in 74 % of the time by values, 32 in 66 %.
 constexpr int64_t kWordDotRows = 12, kRowsBesideBf16 = 8;
 
-// Up to so many rows read codes as they are; more are worth making them bytes first. Measured on one core, 11264 x
-// 2048, in 4 bits: 16 rows in 5.2 ms as they are, and in 4.9; in 8 bits: 12 rows in 6.0 ms, and in 5.5.
-constexpr int64_t kFewCodedRows = 15, kFewCodedRowsOf8Bits = 10;
+// Up to so many rows read codes as they are; more are worth making them bytes first. Measured on two cores, 11264 x
+// 2048, in 4 bits: 12 rows in 1.8 ms as they are and in 2.1, 16 in 2.4 and 2.1; in 8 bits: 16 rows in 2.6 ms and 2.5,
+// 17 in 3.0 and 3.8.
+constexpr int64_t kFewCodedRows = 12, kFewCodedRowsOf8Bits = 16;
 
 // Elements of x that are made integers in the time it takes to wake a thread.
 constexpr int64_t kCodedPerThread = 4096;
@@ -229,7 +231,10 @@ DType Matmul::values_dtype() const { return isa_ < Isa::kAvx512Bf16 ? DType::kF3
 int64_t Matmul::quantised_scratch_bytes(int64_t n_rows, int64_t n_in) const {
   const int64_t n_coded = std::min(n_rows, most_coded_rows());
   int64_t bytes = n_coded > 0 ? CodedRows::bytes(n_coded, n_in, kCodedGroup) : 0, of_thread = 0;
-  if (codes_.byte_dots && n_coded > kFewCodedRowsOf8Bits) of_thread = CodeTile::bytes({kInt8, n_in});  // the largest
+  if (codes_.byte_dots && n_coded > std::min(kFewCodedRows, kFewCodedRowsOf8Bits)) {
+    constexpr QuantForm kLargest{.group = 16};  // the most scales; codes are bytes in tiles of any form
+    of_thread = code_tile_bytes({kLargest, n_in});
+  }
   if (n_rows > n_coded) {
     of_thread = std::max(of_thread, values_bytes(n_in, values_dtype()));
     if (values_dtype() != compute_dtype_) bytes += n_rows * n_in * dtype_bytes(values_dtype());
@@ -341,15 +346,17 @@ void Matmul::by_codes(const Tensor& x, const QuantPanels& w, const Tensor& y, co
 void Matmul::by_code_tiles(const Tensor& x, const QuantPanels& w, const Tensor& y, const Epilogue& epilogue) {
   const CodedRows rows = coded(x, w, kCodedGroup);
   values_.resize(std::max(values_.size(), static_cast<size_t>(n_threads())));
-  for (Scratch& tile : values_) tile.get(CodeTile::bytes(w.layout));
+  for (Scratch& tile : values_) tile.get(code_tile_bytes(w.layout));
   const TilingRules rules{.tasks_per_thread = kQuantTasksPerThread, .row_unit = kCodedGroup};
   tiles_of(rows.n_rows, w.n_out, CodedRows::bytes(1, w.layout.n_in, 1), rules)
       .for_each([&](Columns columns, int64_t first, int64_t last, int thread) {
         alignas(64) float sums[kCodedGroup * kTileOutputs];
-        const CodeTile tile(values_[static_cast<size_t>(thread)].get(0), w.layout);
+        std::byte* memory = values_[static_cast<size_t>(thread)].get(0);
+        std::array<CodeTile, 2> tiles;
         for (int64_t column = columns.begin; column < columns.end; column += kTileOutputs) {
-          const int64_t n = std::min(kTileOutputs, columns.end - column);
-          read_code_tile(isa_, w.layout, w.panel(column / kPanel), column / kTileOutputs % 2, tile);
+          const int64_t half = column / kTileOutputs % 2, n = std::min(kTileOutputs, columns.end - column);
+          if (half == 0) tiles = read_code_tiles(isa_, w.layout, w.panel(column / kPanel), memory);
+          const CodeTile& tile = tiles[static_cast<size_t>(half)];
           for (int64_t row = first; row < last; row += kCodedGroup) {
             multiply_code_tile(isa_, rows, row, tile, codes_.activation_bits, sums);
             finish_tile(isa_, {sums, kTileOutputs, row, std::min(kCodedGroup, last - row), column, n}, epilogue, y);

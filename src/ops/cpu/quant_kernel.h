@@ -1,6 +1,7 @@
 // Declares the kernels that read quantised panels: a few rows of x with the codes as they are, and a panel as values.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "ops/cpu/cpu_features.h"
@@ -80,26 +81,18 @@ struct QuantPanelArgs {
 inline constexpr int64_t kQuantRows = 4;  // whose sums, 4 x 4 vectors, leave registers for a unit's codes
 void quant_panel(QuantIsa isa, const QuantPanelArgs& args);
 
-// Half a panel as a kernel of many rows reads it: its codes as bytes [n_units][8 quads][32 outputs][4], its scales and
-// minima as f32 [n_units][bands][32].
+// Half a panel as a kernel of many rows reads it: its codes as bytes [n_units][8 quads][32 outputs][4], its
+// scales and minima as f32 [n_units][bands][32].
 inline constexpr int64_t kTileOutputs = kPanel / 2;
 struct CodeTile {
-  std::byte* codes;
-  float *scales, *mins;
+  const uint32_t* codes;
+  const float *scales, *mins;
   int64_t n_units, bands;
-
-  static int64_t bytes(const QuantLayout& layout) {
-    return layout.n_units() * (kUnit * kTileOutputs + 2 * layout.bands() * kTileOutputs * int64_t{sizeof(float)});
-  }
-  CodeTile(std::byte* memory, const QuantLayout& layout)
-      : codes(memory),
-        scales(reinterpret_cast<float*>(memory + layout.n_units() * kUnit * kTileOutputs)),
-        mins(scales + layout.n_units() * layout.bands() * kTileOutputs),
-        n_units(layout.n_units()),
-        bands(layout.bands()) {}
 };
-// half: 0 or 1.
-void read_code_tile(Isa isa, const QuantLayout& layout, const std::byte* panel, int64_t half, const CodeTile& out);
+
+// Both halves of a panel, in `memory` of code_tile_bytes.
+int64_t code_tile_bytes(const QuantLayout& layout);
+std::array<CodeTile, 2> read_code_tiles(Isa isa, const QuantLayout& layout, const std::byte* panel, std::byte* memory);
 // acc[r, c] = sum_k x[r, k] W[c, k] for the kCodedGroup rows of group `row / kCodedGroup` and 32 outputs: to the bit
 // what quant_panel gives. Needs byte dots. acc [kCodedGroup, kTileOutputs].
 void multiply_code_tile(Isa isa, const CodedRows& rows, int64_t row, const CodeTile& tile, ActivationBits bits,

@@ -19,36 +19,49 @@ namespace vlcache::cpu::HWY_NAMESPACE {
 
 constexpr size_t kTileLanes = hn::MaxLanes(F32Tag());
 
+// Bytes ahead to prefetch, as quant_kernel.cc measured them.
+constexpr int64_t kTileAheadBytes = 5120;
+
+// A panel's codes as bytes, half after half, of each [n_units][quads][32]. Scales and
+// minima likewise [n_units][bands][32].
 template <int kBits, bool kTable>
-HWY_NOINLINE void read_tile(const QuantLayout& layout, const std::byte* panel, int64_t half, const CodeTile& out) {
+HWY_NOINLINE void read_tiles(const QuantLayout& layout, const std::byte* panel, uint32_t* to_codes, float* to_scales,
+                             float* to_mins) {
   const U32Tag d;
   const TableBytes table(layout.form);
   const ReadScales read = scales_reader(layout.form);
-  const size_t bands = static_cast<size_t>(layout.bands()), first = static_cast<size_t>(half * kTileOutputs);
+  const int64_t bands = layout.bands(), n_units = layout.n_units();
   BlockScales scales;
-  uint32_t* codes = reinterpret_cast<uint32_t*>(out.codes);
-  float *to_scales = out.scales, *to_mins = out.mins;
+  int64_t unit = 0;
   for (BlockWalk walk(layout, panel); walk.next();) {
-    read(walk.block(), layout.bands() * kPanel, scales);
-    const std::byte* units = walk.block().units;
-    for (int64_t unit = 0; unit < walk.block().n_units; ++unit, units += layout.unit_bytes()) {
-      for (size_t v = 0; v < kTileOutputs; v += kTileLanes) {
-        const Quads<kBits, kTable> quads(units, first + v, table);
-        for_quads<0, kQuads>([&]<size_t kQuad>() HWY_ATTR {
-          hn::StoreU(quads.template get<kQuad>(), d, codes + kQuad * kTileOutputs + v);
-        });
-      }
-      codes += kQuads * kTileOutputs;
-      for (size_t band = 0; band < bands; ++band, to_scales += kTileOutputs, to_mins += kTileOutputs) {
-        std::copy_n(scales.scales + band * kPanel + first, kTileOutputs, to_scales);
-        std::copy_n(scales.mins + band * kPanel + first, kTileOutputs, to_mins);
+    read(walk.block(), bands * kPanel, scales);
+    const std::byte* codes = walk.block().units;
+    for (const int64_t end = unit + walk.block().n_units; unit < end; ++unit, codes += layout.unit_bytes()) {
+      for (int64_t line = 0; line < layout.unit_bytes(); line += 64)
+        __builtin_prefetch(codes + kTileAheadBytes + line, 0, 2);
+      for (int64_t half = 0; half < 2; ++half) {
+        const int64_t first = half * kTileOutputs, to = half * n_units + unit;
+        uint32_t* bytes = to_codes + to * kQuads * kTileOutputs;
+        for (size_t v = 0; v < kTileOutputs; v += kTileLanes) {
+          const Quads<kBits, kTable> quads(codes, static_cast<size_t>(first) + v, table);
+          for_quads<0, kQuads>([&]<size_t kQuad>() HWY_ATTR {
+            hn::StoreU(quads.template get<kQuad>(), d, bytes + kQuad * kTileOutputs + v);
+          });
+        }
+        for (int64_t band = 0; band < bands; ++band) {
+          const int64_t from = band * kPanel + first, at = (to * bands + band) * kTileOutputs;
+          std::copy_n(scales.scales + from, kTileOutputs, to_scales + at);
+          std::copy_n(scales.mins + from, kTileOutputs, to_mins + at);
+        }
       }
     }
   }
 }
 
-void read_code_tile(const QuantLayout& layout, const std::byte* panel, int64_t half, const CodeTile& out) {
-  for_form(layout.form, [&]<int kBits, bool kTable>() HWY_ATTR { read_tile<kBits, kTable>(layout, panel, half, out); });
+void read_code_tiles(const QuantLayout& layout, const std::byte* panel, uint32_t* to_codes, float* to_scales,
+                     float* to_mins) {
+  for_form(layout.form, [&]<int kBits, bool kTable>()
+                            HWY_ATTR { read_tiles<kBits, kTable>(layout, panel, to_codes, to_scales, to_mins); });
 }
 
 #if defined(VLCACHE_BYTE_DOTS)
@@ -63,10 +76,10 @@ HWY_INLINE void add_products(const uint32_t* codes, const CodedUnit* x, size_t p
                              I32Vec (&sums)[kTileRows][kTileVectors]) {
   const U32Tag d;
 #pragma GCC unroll 2
-  for (size_t quad = 0; quad < kQuads / kBands; ++quad) {
+  for (size_t quad = 0; quad < kQuads / kBands; ++quad, codes += kTileOutputs) {
     U32Vec w[kTileVectors];
 #pragma GCC unroll 2
-    for (size_t v = 0; v < kTileVectors; ++v) w[v] = hn::LoadU(d, codes + quad * kTileOutputs + v * kTileLanes);
+    for (size_t v = 0; v < kTileVectors; ++v) w[v] = hn::LoadU(d, codes + v * kTileLanes);
 #pragma GCC unroll 8
     for (size_t r = 0; r < kTileRows; ++r) {
       uint32_t bytes;
@@ -90,7 +103,7 @@ HWY_NOINLINE void multiply_rows(const CodedUnit* x, const UnitSums* x_sums, cons
 #pragma GCC unroll 2
     for (F32Vec& v : row) v = hn::Zero(d);
   }
-  const uint32_t* codes = reinterpret_cast<const uint32_t*>(tile.codes) + output;
+  const uint32_t* codes = tile.codes + output;
   const float *scales = tile.scales + output, *mins = tile.mins + output;
   for (int64_t unit = 0; unit < tile.n_units; ++unit, x += kCodedGroup, x_sums += kCodedGroup) {
     for (size_t band = 0; band < kBands; ++band) {
@@ -158,13 +171,23 @@ HWY_AFTER_NAMESPACE();
 namespace vlcache::cpu {
 namespace {
 
-HWY_EXPORT(read_code_tile);
+HWY_EXPORT(read_code_tiles);
 HWY_EXPORT(multiply_code_tile);
 
 }  // namespace
 
-void read_code_tile(Isa isa, const QuantLayout& layout, const std::byte* panel, int64_t half, const CodeTile& out) {
-  VLCACHE_SIMD(isa, read_code_tile)(layout, panel, half, out);
+int64_t code_tile_bytes(const QuantLayout& layout) {
+  return layout.n_units() * kPanel * (kUnit + 2 * layout.bands() * int64_t{sizeof(float)});
+}
+
+std::array<CodeTile, 2> read_code_tiles(Isa isa, const QuantLayout& layout, const std::byte* panel, std::byte* memory) {
+  const int64_t n_units = layout.n_units(), bands = layout.bands(), n_scales = n_units * bands * kTileOutputs;
+  uint32_t* codes = reinterpret_cast<uint32_t*>(memory);
+  float *scales = reinterpret_cast<float*>(memory + n_units * kUnit * kPanel), *mins = scales + 2 * n_scales;
+  VLCACHE_SIMD(isa, read_code_tiles)(layout, panel, codes, scales, mins);
+  const int64_t n_codes = n_units * kQuads * kTileOutputs;
+  return {CodeTile{codes, scales, mins, n_units, bands},
+          CodeTile{codes + n_codes, scales + n_scales, mins + n_scales, n_units, bands}};
 }
 
 void multiply_code_tile(Isa isa, const CodedRows& rows, int64_t row, const CodeTile& tile, ActivationBits bits,

@@ -1,0 +1,56 @@
+#include "cli/flags/packed_flags.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "api/cache_options.h"
+
+namespace vlcache {
+namespace {
+
+namespace fs = std::filesystem;
+
+// $XDG_CACHE_HOME/vlcache/packed; empty without a home. A relative path counts as none, as the XDG specification has
+// it.
+fs::path users_packed_folder() {
+  const auto variable = [](const char* name) -> fs::path {
+    const char* value = std::getenv(name);
+    const fs::path path = value == nullptr ? "" : value;
+    return path.is_absolute() ? path : fs::path();
+  };
+  fs::path cache = variable("XDG_CACHE_HOME");
+  if (cache.empty() && !variable("HOME").empty()) cache = variable("HOME") / ".cache";
+  return cache.empty() ? cache : cache / "vlcache" / "packed";
+}
+
+}  // namespace
+
+Flag add_packed_cache(const Command& command, std::string& value) {
+  return command
+      .add("--packed-cache", value,
+           "where a model that was quantised is stored for the next start, and how many bytes of models at most "
+           "($XDG_CACHE_HOME/vlcache/packed or ~/.cache/vlcache/packed, 40GiB and half of what is free); off: not")
+      .value_name("DIR[,BYTES]|off")
+      .group("Machine")
+      .share_environment();
+}
+
+PackedCacheOptions packed_cache(const std::string& value) {
+  PackedCacheOptions options;
+  options.say = [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); };
+  if (value == "off") return options;
+  if (value.empty()) {
+    options.folder = users_packed_folder();
+    options.off_reason = "no home folder; --packed-cache DIR names another, off says no more of it";
+    return options;
+  }
+  const FolderLimit limit = parse_folder_limit("--packed-cache", value);
+  options.folder = limit.folder;
+  if (limit.bytes) {
+    options.max_bytes = *limit.bytes;
+    options.half_of_free = false;
+  }
+  return options;
+}
+
+}  // namespace vlcache

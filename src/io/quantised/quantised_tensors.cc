@@ -1,0 +1,139 @@
+#include "io/quantised/quantised_tensors.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/error.h"
+#include "io/quantised/quant_format.h"
+#include "io/safetensors.h"
+
+namespace vlcache {
+namespace {
+
+struct KnownFormat {
+  std::string_view method;  // quant_method
+  std::unique_ptr<const QuantFormat> (*make)(const JsonObject& config);
+};
+constexpr KnownFormat kFormats[] = {
+    {"compressed-tensors", compressed_tensors_format},
+    {"awq", awq_format},
+    {"gptq", gptq_format},
+    {"fp8", fp8_format},
+};
+constexpr const char* kWhatIsRead = "compressed-tensors, awq, gptq or fp8 (in blocks)";
+
+// Tensors by which a method is known where config.json does not name it, or names another.
+struct Mark {
+  std::string_view end, method;
+};
+constexpr Mark kMarks[] = {
+    {".qweight", "AWQ and GPTQ"},
+    {".weight_packed", "compressed-tensors"},
+    {".weight_scale", "compressed-tensors"},
+    {".weight_scale_inv", "FP8 in blocks"},
+    {".quant_state.bitsandbytes__nf4", "bitsandbytes"},
+    {".SCB", "bitsandbytes"},
+    {".W_q", "HQQ"},
+};
+
+// Where transformers and older programs put it.
+const Json* find_quantization(const JsonObject& config, std::string& where) {
+  const auto in = [&](const JsonObject& object) -> const Json* {
+    for (const char* key : {"quantization_config", "compression_config"}) {
+      const Json* found = object.find(key);
+      if (found == nullptr) continue;
+      if (!found->is_object()) object.fail(key, "an object");
+      where = object.where() + ": " + key;
+      return found;
+    }
+    return nullptr;
+  };
+  if (const Json* found = in(config)) return found;
+  const Json* text = config.find("text_config");
+  return text != nullptr && text->is_object() ? in(config.object("text_config")) : nullptr;
+}
+
+std::unique_ptr<const QuantFormat> make_format(const JsonObject& config) {
+  const std::string method = config.string("quant_method", "compressed-tensors");
+  for (const KnownFormat& known : kFormats) {
+    if (method == known.method) return known.make(config);
+  }
+  throw Error(ErrorCode::kUnsupported,
+              config.where() + ": quant_method " + shown_json(Json(method)) + " is not read; expected " + kWhatIsRead +
+                  ", or the model's own weights, which --weights int8 or int4 quantise while they are loaded");
+}
+
+// A tensor that only another method writes.
+void check_marks(const Safetensors& files, const QuantFormat* format, const std::string& where) {
+  std::vector<std::string_view> own;
+  if (format != nullptr) own = format->marks();
+  for (const std::string_view name : files.names()) {
+    for (const auto& [end, method] : kMarks) {
+      if (!name.ends_with(end) || std::ranges::find(own, end) != own.end()) continue;
+      throw Error(ErrorCode::kInput, where + ": " +
+                                         (format == nullptr ? std::string("no quantization_config")
+                                                            : "quantization_config says " + format->name()) +
+                                         ", but the tensor \"" + std::string(name.substr(0, 200)) + "\" is one of " +
+                                         std::string(method));
+    }
+  }
+}
+
+}  // namespace
+
+int64_t group_size_in(const JsonObject& config, std::string_view key) {
+  const int64_t size = config.integer(key, -1);
+  if (size != -1 && (size < 1 || size > int64_t{1} << 30)) config.fail(key, "the inputs of a group, or -1 for all");
+  return std::max<int64_t>(size, 0);
+}
+
+QuantisedTensors::QuantisedTensors(std::unique_ptr<const QuantFormat> format, std::shared_ptr<const Safetensors> files,
+                                   std::string where)
+    : format_(std::move(format)), files_(std::move(files)), where_(std::move(where)) {}
+QuantisedTensors::~QuantisedTensors() = default;
+
+std::unique_ptr<const QuantisedTensors> QuantisedTensors::open(const JsonObject& config,
+                                                               std::shared_ptr<const Safetensors> files) {
+  std::string where = config.where();
+  const Json* found = find_quantization(config, where);
+  std::unique_ptr<const QuantFormat> format = found == nullptr ? nullptr : make_format(JsonObject(*found, where));
+  check_marks(*files, format.get(), config.where());
+  if (format == nullptr) return nullptr;
+  return std::unique_ptr<const QuantisedTensors>(
+      new QuantisedTensors(std::move(format), std::move(files), config.where()));
+}
+
+bool QuantisedTensors::has(std::string_view module) const {
+  const ModuleTensors tensors(*files_, std::string(module), where_);
+  if (!format_->has(tensors)) return false;
+  const SafetensorsEntry* weight = tensors.entry("weight");
+  const bool has_values =
+      weight != nullptr && (weight->dtype_name == "F32" || weight->dtype_name == "BF16" || weight->dtype_name == "F16");
+  return !has_values || !format_->ignores(module);
+}
+
+std::unique_ptr<StoredMatrix> QuantisedTensors::matrix(const std::string& module, int64_t n_out, int64_t n_in) const {
+  ModuleTensors tensors(*files_, module, where_);
+  return format_->matrix(tensors, n_out, n_in);
+}
+
+std::string QuantisedTensors::name() const { return format_->name(); }
+int QuantisedTensors::activation_bits() const { return format_->activation_bits(); }
+
+std::vector<std::string> QuantisedTensors::modules() const {
+  std::set<std::string, std::less<>> modules;
+  for (const std::string_view name : files_->names()) {
+    const size_t dot = name.rfind('.');
+    if (dot == std::string_view::npos) continue;
+    const std::string_view module = name.substr(0, dot);
+    if (!modules.contains(module) && has(module)) modules.emplace(module);
+  }
+  return {modules.begin(), modules.end()};
+}
+
+std::array<int64_t, 2> QuantisedTensors::shape(const std::string& module) const {
+  return format_->shape(ModuleTensors(*files_, module, where_));
+}
+
+}  // namespace vlcache

@@ -1,0 +1,54 @@
+// QuantisedTensors: the matrices of a checkpoint that are stored as codes, by the quantization_config of its
+// config.json, whatever their format.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "io/quantised/stored_matrix.h"
+
+namespace vlcache {
+
+class QuantFormat;
+class Safetensors;
+
+// Any thread.
+class QuantisedTensors {
+ public:
+  // Null: `config` (config.json) has no quantization_config. Throws Error(kUnsupported) naming a method that is not
+  // read, Error(kInput) for a configuration that contradicts itself or the tensors: those of another method, or of any
+  // where there is no quantization_config.
+  static std::unique_ptr<const QuantisedTensors> open(const JsonObject& config,
+                                                      std::shared_ptr<const Safetensors> files);
+  ~QuantisedTensors();
+
+  // A module is named without the "." before its tensors' names. What the tensors are counts, not whether
+  // config.json ignores the module, except where it is there in both ways: then the values count if it does.
+  bool has(std::string_view module) const;
+  // Throws Error naming the tensor (shape, type, scales that are no numbers) or the key of config.json.
+  std::unique_ptr<StoredMatrix> matrix(const std::string& module, int64_t n_out, int64_t n_in) const;
+
+  // "AWQ", "compressed-tensors pack-quantized", ...
+  std::string name() const;
+  // Bits in which the checkpoint wants activations, which is not done; 16: it does not.
+  int activation_bits() const;
+
+  // ---- for descriptions: all modules that has() is true for, sorted
+  // --------------------------------------------------
+  std::vector<std::string> modules() const;
+  std::array<int64_t, 2> shape(const std::string& module) const;  // by the file
+
+ private:
+  QuantisedTensors(std::unique_ptr<const QuantFormat> format, std::shared_ptr<const Safetensors> files,
+                   std::string where);
+
+  std::unique_ptr<const QuantFormat> format_;
+  std::shared_ptr<const Safetensors> files_;
+  std::string where_;  // config.json
+};
+
+}  // namespace vlcache

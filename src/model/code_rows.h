@@ -1,0 +1,27 @@
+// CodeRows: matrices of codes in one form, one after the other, as one matrix.
+#pragma once
+
+#include <vector>
+
+#include "base/quant_form.h"
+
+namespace vlcache {
+
+class CodeRows : public QuantSource {
+ public:
+  struct Part {
+    const QuantSource* codes;
+    int64_t pairs = 0;  // as WeightLoader::matrix takes it
+  };
+  explicit CodeRows(std::vector<Part> parts);
+  QuantForm form() const override { return parts_[0].codes->form(); }
+  int64_t n_out() const override { return n_out_; }
+  int64_t n_in() const override { return parts_[0].codes->n_in(); }
+  void read(int64_t first, int64_t n, QuantRows& out) const override;
+
+ private:
+  std::vector<Part> parts_;
+  int64_t n_out_ = 0;
+};
+
+}  // namespace vlcache
