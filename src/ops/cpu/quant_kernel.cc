@@ -19,10 +19,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace vlcache::cpu::HWY_NAMESPACE {
 
-// Bytes ahead to prefetch, into L2: measured on an Emerald Rapids with 4 bits and one row, 22 ms for the matrices of
-// the 1.1B shape instead of 23 with 4096 bytes ahead into L1, and 25 with 2048.
-constexpr size_t kAheadBytes = 5120;
-
 // ---- rows as integers -----------------------------------------------------------------------------------------------
 
 // How a unit is coded.
@@ -193,8 +189,7 @@ HWY_NOINLINE void panel_of_rows(const QuantPanelArgs& args) {
         const Quads<kBits, kTable> quads(codes, v * kLanes, table);
         U32Vec w[kQuads];
         for_quads<0, kQuads>([&]<size_t kQuad>() HWY_ATTR { w[kQuad] = quads.template get<kQuad>(); });
-        for (size_t line = v * kAhead; line < (v + 1) * kAhead; line += 64)
-          __builtin_prefetch(codes + kAheadBytes + line, 0, 2);
+        for (size_t line = v * kAhead; line < (v + 1) * kAhead; line += 64) prefetch(codes + line);
 #pragma GCC unroll 4
         for (size_t r = 0; r < kRows; ++r) {
           const int64_t at = static_cast<int64_t>(r) * n_units + unit;

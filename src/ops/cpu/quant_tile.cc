@@ -19,11 +19,8 @@ namespace vlcache::cpu::HWY_NAMESPACE {
 
 constexpr size_t kTileLanes = hn::MaxLanes(F32Tag());
 
-// Bytes ahead to prefetch, as quant_kernel.cc measured them.
-constexpr int64_t kTileAheadBytes = 5120;
-
-// A panel's codes as bytes, half after half, of each [n_units][quads][32]. Scales and
-// minima likewise [n_units][bands][32].
+// A panel's codes as bytes, half after half, of each [n_units][quads][32]. Scales and minima likewise
+// [n_units][bands][32].
 template <int kBits, bool kTable>
 HWY_NOINLINE void read_tiles(const QuantLayout& layout, const std::byte* panel, uint32_t* to_codes, float* to_scales,
                              float* to_mins) {
@@ -37,8 +34,7 @@ HWY_NOINLINE void read_tiles(const QuantLayout& layout, const std::byte* panel, 
     read(walk.block(), bands * kPanel, scales);
     const std::byte* codes = walk.block().units;
     for (const int64_t end = unit + walk.block().n_units; unit < end; ++unit, codes += layout.unit_bytes()) {
-      for (int64_t line = 0; line < layout.unit_bytes(); line += 64)
-        __builtin_prefetch(codes + kTileAheadBytes + line, 0, 2);
+      for (int64_t line = 0; line < layout.unit_bytes(); line += 64) prefetch(codes + line);
       for (int64_t half = 0; half < 2; ++half) {
         const int64_t first = half * kTileOutputs, to = half * n_units + unit;
         uint32_t* bytes = to_codes + to * kQuads * kTileOutputs;
@@ -69,8 +65,8 @@ void read_code_tiles(const QuantLayout& layout, const std::byte* panel, uint32_t
 constexpr size_t kTileRows = kTileLanes == 16 ? 8 : 4, kTileVectors = 2;
 static_assert(kCodedGroup % kTileRows == 0 && kTileOutputs % (kTileVectors * kTileLanes) == 0);
 
-// The products of kQuads / kBands quads with kTileRows rows; `part`: 0 for the high halves of x, kUnit for the low
-// ones.
+// The products of kQuads / kBands quads with kTileRows rows; `part`: where the bytes of x begin, its
+// high halves or its low ones.
 template <size_t kBands>
 HWY_INLINE void add_products(const uint32_t* codes, const CodedUnit* x, size_t part,
                              I32Vec (&sums)[kTileRows][kTileVectors]) {
