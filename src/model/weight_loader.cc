@@ -220,7 +220,7 @@ std::vector<Weight> WeightLoader::stacked(const Stack& stack, const RowForms& fo
   const auto& [name, n, n_out, n_in, transposed] = stack;
   const int64_t rows = transposed ? n_in : n_out, width = transposed ? n_out : n_in;
   std::vector<Weight> weights;
-  const auto name_of = [&](int64_t i) { return name + "[" + std::to_string(i) + "]"; };
+  const auto name_of = [&stack](int64_t i) { return stack.name + "[" + std::to_string(i) + "]"; };
   while (std::ssize(weights) < n) {
     auto w = restored(name_of(std::ssize(weights)), n_out, n_in);
     if (!w) break;

@@ -9,24 +9,12 @@
 #include <span>
 
 #include "base/error.h"
+#include "base/file.h"
 
 namespace vlcache {
 namespace {
 
 namespace fs = std::filesystem;
-
-class File {
- public:
-  explicit File(int fd) : fd_(fd) {}
-  ~File() {
-    if (fd_ >= 0) close(fd_);
-  }
-  File(const File&) = delete;
-  int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 std::vector<std::byte> bytes_of(const std::string& text) {
   const auto bytes = std::as_bytes(std::span(text));

@@ -88,8 +88,8 @@ TEST(QuantisedTensors, AreWhatTheFormatsOwnDequantisersMake) {
       matrix->values(0, n_out / 2, values.data());
       matrix->values(n_out / 2, n_out - n_out / 2, values.data() + n_out / 2 * n_in);
       EXPECT_EQ(digest(values), expected["sha256"]);
-      const auto* form = std::ranges::find_if(kForms, [&](const ExpectedForm& f) {
-        return fixture == f.fixture && std::string_view(module).ends_with(f.module_end);
+      const auto* form = std::ranges::find_if(kForms, [&, name = std::string_view(module)](const ExpectedForm& f) {
+        return fixture == f.fixture && name.ends_with(f.module_end);
       });
       ASSERT_NE(form, std::end(kForms));
       const QuantSource* codes = matrix->codes();
