@@ -7,12 +7,6 @@
 namespace vlcache {
 namespace {
 
-// Where row `row` of heads of `size`, whose rows (2c, 2c + 1) become c and c + size / 2, comes from.
-int64_t row_before_pairing(int64_t row, int64_t size) {
-  const int64_t head = row / size * size, at = row - head, half = size / 2;
-  return head + (at < half ? 2 * at : 2 * (at - half) + 1);
-}
-
 template <typename T>
 void copy_rows(const std::vector<T>& from, int64_t n, std::vector<T>& to, int64_t first, int64_t n_all) {
   const int64_t width = std::ssize(to) / n_all;
@@ -20,6 +14,11 @@ void copy_rows(const std::vector<T>& from, int64_t n, std::vector<T>& to, int64_
 }
 
 }  // namespace
+
+int64_t row_before_pairing(int64_t row, int64_t size) {
+  const int64_t head = row / size * size, at = row - head, half = size / 2;
+  return head + (at < half ? 2 * at : 2 * (at - half) + 1);
+}
 
 CodeRows::CodeRows(std::vector<Part> parts) : parts_(std::move(parts)) {
   CHECK(!parts_.empty());

@@ -7,6 +7,9 @@
 
 namespace vlcache {
 
+// Where row `row` of heads of `size`, whose rows (2c, 2c + 1) become c and c + size / 2, comes from.
+int64_t row_before_pairing(int64_t row, int64_t size);
+
 class CodeRows : public QuantSource {
  public:
   struct Part {

@@ -49,9 +49,8 @@ void scale_to_length_one(const Tensor& rows) {
 void copy_halves_of_pairs(const Tensor& from, int64_t size, const Tensor& to) {
   const int64_t row_bytes = from.row_size() * dtype_bytes(from.dtype);
   for (int64_t row = 0; row < from.rows(); ++row) {
-    const int64_t head = row / size * size, c = row - head;
-    const int64_t at = head + c / 2 + (c % 2 == 0 ? 0 : size / 2);
-    std::memcpy(to.data + at * row_bytes, from.data + row * row_bytes, static_cast<size_t>(row_bytes));
+    const int64_t at = row_before_pairing(row, size);
+    std::memcpy(to.data + row * row_bytes, from.data + at * row_bytes, static_cast<size_t>(row_bytes));
   }
 }
 

@@ -46,7 +46,7 @@ def table(a):
     if a.pair: print("\n| pair | questions | right | lost | gained | other answers | ratio | 95 % |\n|---|---:|---:|---:|---:|---:|---:|---|")
     for one, other in (p.split("/") for p in a.pair):
         both = [(found[one][i], found[other][i]) for i in found[one] if i in found[other]]; right = [(x["right"], y["right"]) for x, y in both]; n, m = map(sum, zip(*right)); low, high = interval(right)
-        print(f"| {one} / {other} | {len(both)} | {n} of {m} | {sum(y and not x for x, y in right)} | {sum(x and not y for x, y in right)} | {sum(x['text'] != y['text'] for x, y in both)} | {n / m:.3f} | {low:.3f} to {high:.3f} |")
+        print(f"| {one} / {other} | {len(both)} | {n} of {m} | {sum(y and not x for x, y in right)} | {sum(x and not y for x, y in right)} | {sum(x['text'] != y['text'] for x, y in both)} | {n / max(1, m):.3f} | {low:.3f} to {high:.3f} |")
 
 
 def main():

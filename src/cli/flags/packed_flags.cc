@@ -1,29 +1,11 @@
 #include "cli/flags/packed_flags.h"
 
 #include <cstdio>
-#include <cstdlib>
 
 #include "api/cache_options.h"
+#include "base/user_folder.h"
 
 namespace vlcache {
-namespace {
-
-namespace fs = std::filesystem;
-
-// $XDG_CACHE_HOME/vlcache/packed; empty without a home. A relative path counts as none, as the XDG specification has
-// it.
-fs::path users_packed_folder() {
-  const auto variable = [](const char* name) -> fs::path {
-    const char* value = std::getenv(name);
-    const fs::path path = value == nullptr ? "" : value;
-    return path.is_absolute() ? path : fs::path();
-  };
-  fs::path cache = variable("XDG_CACHE_HOME");
-  if (cache.empty() && !variable("HOME").empty()) cache = variable("HOME") / ".cache";
-  return cache.empty() ? cache : cache / "vlcache" / "packed";
-}
-
-}  // namespace
 
 Flag add_packed_cache(const Command& command, std::string& value) {
   return command
@@ -40,7 +22,8 @@ PackedCacheOptions packed_cache(const std::string& value) {
   options.say = [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); };
   if (value == "off") return options;
   if (value.empty()) {
-    options.folder = users_packed_folder();
+    const std::filesystem::path cache = user_folder("XDG_CACHE_HOME", ".cache");
+    options.folder = cache.empty() ? cache : cache / "vlcache" / "packed";
     options.off_reason = "no home folder; --packed-cache DIR names another, off says no more of it";
     return options;
   }

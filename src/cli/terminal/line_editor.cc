@@ -16,6 +16,7 @@
 #include <cstring>
 #include <cwchar>
 
+#include "base/user_folder.h"
 #include "cli/terminal/paste.h"
 
 namespace vlcache {
@@ -231,11 +232,8 @@ bool LineEditor::is_possible() {
 }
 
 std::filesystem::path LineEditor::default_history() {
-  const char* state = std::getenv("XDG_STATE_HOME");
-  const char* home = std::getenv("HOME");
-  if (state != nullptr && *state == '/') return std::filesystem::path(state) / "vlcache" / "history";
-  if (home == nullptr || *home == '\0') return {};
-  return std::filesystem::path(home) / ".local" / "state" / "vlcache" / "history";
+  const std::filesystem::path state = user_folder("XDG_STATE_HOME", ".local/state");
+  return state.empty() ? state : state / "vlcache" / "history";
 }
 
 LineEditor::LineEditor(Options options) : state_(std::make_unique<State>()) {

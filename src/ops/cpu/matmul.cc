@@ -36,13 +36,13 @@ namespace {
 // pays unless our kernel is the faster one anyway.
 constexpr int64_t kFewRows = 16;
 
-// Quantised weights in bf16: up to so many rows are multiplied with codes, where those are words, and where they are
+// Quantised weights in bf16: up to this many rows are multiplied with codes, where those are words, and where they are
 // bytes beside fast products of bf16; more with values. Words, measured in 4 bits, 2048 inputs, two cores with AVX-512:
 // 12 rows in 2.7 ms and 3.0 by values. Products of bytes without fast products of bf16 take any number of rows: 512
 // rows in 74 % of the time by values, 32 in 66 %.
 constexpr int64_t kWordDotRows = 12, kRowsBesideBf16 = 8;
 
-// Up to so many rows read codes as they are; more are worth making them bytes first. Measured on two cores, 11264 x
+// Up to this many rows read codes as they are; more are worth making them bytes first. Measured on two cores, 11264 x
 // 2048, in 4 bits: 12 rows in 1.8 ms as they are and in 2.1, 16 in 2.4 and 2.1; in 8 bits: 16 rows in 2.6 ms and 2.5,
 // 17 in 3.0 and 3.8.
 constexpr int64_t kFewCodedRows = 12, kFewCodedRowsOf8Bits = 16;
