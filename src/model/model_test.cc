@@ -178,6 +178,35 @@ TEST_F(ModelTest, ListsWhatItWouldLoad) {
   expect_listed(fixture_model("llama-gqa4"), *bytes_of_x, kQuantised);
 }
 
+// Activations of 8 bits are refused before a matrix is loaded where none will be quantised, and taken where any is.
+TEST_F(ModelTest, RefusesActivationsOfBytesWithDenseWeights) {
+  const auto bytes_of_x = make_backend("cpu", DType::kBF16, {.activation_bits = ActivationBits::k8});
+  bool began = false;
+  const auto error = [&](const std::filesystem::path& folder, const WeightForms& forms) {
+    began = false;
+    const LoadOptions options = {.progress = [&](int64_t, int64_t) { began = true; }, .forms = forms};
+    return error_of([&] { Model::load(Checkpoint(folder), *bytes_of_x, options); });
+  };
+  constexpr WeightForms kDense = {.text = WeightChoice::kDense, .vision = WeightChoice::kDense};
+  constexpr WeightForms kVision = {.text = WeightChoice::kDense, .vision = WeightChoice::kInt8};
+  const struct {
+    std::filesystem::path folder;
+    WeightForms forms;
+  } dense[] = {
+      {fixture_model("llama-gqa4"), {}},      {fixture_model("llama-gqa4"), kDense},  // auto means dense
+      {fixture_model("llama-gqa4"), kVision},                                         // there is no encoder
+      {coded_fixture("awq"), kDense},         {coded_fixture("fp8-blocks"), {}},      // codes that become values
+  };
+  for (const auto& [folder, forms] : dense) {
+    EXPECT_THAT(error(folder, forms), HasSubstr("--activations int8 without quantised weights has no effect"));
+    EXPECT_FALSE(began) << folder;
+  }
+  for (const auto& [folder, forms] : {std::pair{fixture_model("llava-clip"), kVision}, {coded_fixture("awq"), {}}}) {
+    EXPECT_EQ(error(folder, forms), "no error");
+    EXPECT_TRUE(began);
+  }
+}
+
 TEST_F(ModelTest, ErrorsNameTheMissingTensor) {
   copy("llama-gqa4", {{"model.layers.1.mlp.up_proj.weight", ""}});
   EXPECT_THAT(load_error(), HasSubstr("no tensor \"model.layers.1.mlp.up_proj.weight\""));
