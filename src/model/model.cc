@@ -126,6 +126,18 @@ Model::Listing Model::list(const Checkpoint& checkpoint, const ModelConfig& conf
   return listing;
 }
 
+std::string Model::weights_form(const Checkpoint& checkpoint, const WeightForms& forms, ActivationBits bits) {
+  const bool coded = QuantisedTensors::open(checkpoint.config(), checkpoint.tensors()) != nullptr;
+  const auto name = [&](WeightChoice choice) {
+    return std::string(weight_choice_name(choice == WeightChoice::kAuto && !coded ? WeightChoice::kDense : choice));
+  };
+  std::string form = name(forms.text);
+  if (const std::string vision = name(forms.vision); vision != "dense") form += ", vision " + vision;
+  if (forms.quantised()) form += ", quantiser " + std::to_string(kQuantiserVersion);
+  if (bits == ActivationBits::k8) form += ", activations int8";
+  return form;
+}
+
 std::unique_ptr<Model> Model::load(const Checkpoint& checkpoint, Backend& backend, const LoadOptions& options) {
   return load(checkpoint, read_config(checkpoint), backend, options);
 }

@@ -69,6 +69,10 @@ class Model {
   static Listing list(const Checkpoint& checkpoint, const ModelConfig& config, Backend& backend,
                       const WeightForms& forms, bool hashed);
 
+  // The form of the weights that `load` would make, as a plan names it that was measured with it: "dense",
+  // "int4, vision int8, quantiser 2". Reads headers alone.
+  static std::string weights_form(const Checkpoint& checkpoint, const WeightForms& forms, ActivationBits bits);
+
   // ---- language ---------------------------------------------------------------------------------------------------
   void embed(std::span<const int32_t> ids, const Tensor& x) const { decoder_.embed(ids, x); }
   void forward(const StepInput& step) { decoder_.forward(step); }
