@@ -63,6 +63,8 @@ std::unique_ptr<TensorSource> source_of(const Checkpoint& checkpoint) {
   return checkpoint_source(checkpoint.tensors(), QuantisedTensors::open(checkpoint.config(), checkpoint.tensors()));
 }
 
+}  // namespace
+
 std::array<uint8_t, 16> model_fingerprint(const WeightHash& weights, std::span<const LoadedMatrix> matrices,
                                           const Backend& backend, const std::string& config_json) {
   Sha256 hash;
@@ -76,12 +78,15 @@ std::array<uint8_t, 16> model_fingerprint(const WeightHash& weights, std::span<c
   if (backend.activation_bits() == ActivationBits::k8) add("activations of 8 bits");
   for (const LoadedMatrix& matrix : matrices) {
     if (!matrix.quantised) continue;
-    add(matrix.name + " " + matrix.form + " quantiser " + std::to_string(kQuantiserVersion));
+    const std::string maker = matrix.quantiser == 0 ? "" : " quantiser " + std::to_string(matrix.quantiser);
+    add(matrix.name + " " + matrix.form + maker);
   }
   std::array<uint8_t, 16> fingerprint{};
   std::ranges::copy_n(hash.finish().begin(), std::ssize(fingerprint), fingerprint.begin());
   return fingerprint;
 }
+
+namespace {
 
 [[noreturn]] void no_images(const ModelConfig& config) {
   throw Error(ErrorCode::kInput, "an image was given to a model (" + config.model_type + ") that takes text only");

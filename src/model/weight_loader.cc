@@ -54,6 +54,10 @@ void copy_halves_of_pairs(const Tensor& from, int64_t size, const Tensor& to) {
   }
 }
 
+bool quantise(const RowForms& forms) {
+  return std::ranges::any_of(forms, [](const RowForm& f) { return f.form.has_value(); });
+}
+
 // Tells how many rows were read so far, from a thread that is free to; never two at a time.
 class WatchedRows : public QuantSource {
  public:
@@ -109,10 +113,11 @@ std::string WeightLoader::prefix(const std::vector<std::string_view>& prefixes, 
 
 Weight WeightLoader::matrix(const std::vector<std::string>& names, const std::vector<int64_t>& n_out, int64_t n_in,
                             const RowForms& forms, const std::vector<int64_t>& pairs) {
-  if (auto w = restored(names[0], std::accumulate(n_out.begin(), n_out.end(), int64_t{0}), n_in)) return std::move(*w);
+  if (auto w = restored(names[0], std::accumulate(n_out.begin(), n_out.end(), int64_t{0}), n_in, forms))
+    return std::move(*w);
   const bool keep_codes = std::ranges::any_of(forms, &RowForm::keep_codes);
   // Codes are quantised again from what they stand for, not from its nearest bf16.
-  const bool exact = std::ranges::any_of(forms, [](const RowForm& f) { return f.form.has_value(); });
+  const bool exact = quantise(forms);
   std::vector<Part> parts;
   std::vector<Buffer> copies;
   int64_t n_values = 0, n_bytes = 0;
@@ -154,7 +159,7 @@ Weight WeightLoader::matrix(const std::vector<std::string>& names, const std::ve
 }
 
 Weight WeightLoader::transposed_matrix(const std::string& name, int64_t n_out, int64_t n_in, const RowForms& forms) {
-  if (auto w = restored(name, n_out, n_in)) return std::move(*w);
+  if (auto w = restored(name, n_out, n_in, forms)) return std::move(*w);
   if (source_.coded(name)) return matrix(name, n_out, n_in, forms);  // codes are always of outputs
   std::vector<Buffer> copies;
   const Tensor from = aligned(name, {n_in, n_out}, copies);
@@ -163,7 +168,7 @@ Weight WeightLoader::transposed_matrix(const std::string& name, int64_t n_out, i
 }
 
 Weight WeightLoader::unit_rows(const std::string& name, int64_t n_out, int64_t n_in, const RowForms& forms) {
-  if (auto w = restored(name, n_out, n_in)) return std::move(*w);
+  if (auto w = restored(name, n_out, n_in, forms)) return std::move(*w);
   std::vector<Buffer> copies;
   const Tensor from = aligned(name, {n_out, n_in}, copies);
   const auto scale_all = [&](const Tensor& to) {
@@ -221,7 +226,7 @@ std::vector<Weight> WeightLoader::stacked(const Stack& stack, const RowForms& fo
   std::vector<Weight> weights;
   const auto name_of = [&stack](int64_t i) { return stack.name + "[" + std::to_string(i) + "]"; };
   while (std::ssize(weights) < n) {
-    auto w = restored(name_of(std::ssize(weights)), n_out, n_in);
+    auto w = restored(name_of(std::ssize(weights)), n_out, n_in, forms);
     if (!w) break;
     weights.push_back(std::move(*w));
   }
@@ -343,10 +348,11 @@ Tensor WeightLoader::aligned(const std::string& name, std::span<const int64_t> s
   return t;
 }
 
-std::optional<Weight> WeightLoader::restored(const std::string& name, int64_t n_out, int64_t n_in) {
+std::optional<Weight> WeightLoader::restored(const std::string& name, int64_t n_out, int64_t n_in,
+                                             const RowForms& forms) {
   std::optional<Weight> w = packed_.matrix(name, n_out, n_in);
   if (w) {
-    list(name, *w);
+    list(name, *w, forms);
     count(n_out * n_in, 0, w->bytes());
   }
   return w;
@@ -359,7 +365,7 @@ bool WeightLoader::restored(const std::string& name, const Tensor& to) {
 }
 
 // Adds the matrix to the list of those that are loaded; its segments may be without memory.
-void WeightLoader::list(const std::string& name, const Weight& w) {
+void WeightLoader::list(const std::string& name, const Weight& w, const RowForms& forms) {
   LoadedMatrix loaded{.name = name, .n_parameters = w.n_out * w.n_in};
   for (const WeightSegment& segment : w.segments) {
     loaded.bytes += backend_.packed_bytes(segment.form, segment.n_out, w.n_in);
@@ -367,6 +373,7 @@ void WeightLoader::list(const std::string& name, const Weight& w) {
                    (segment.form ? segment.form->describe() : std::string(dtype_name(w.dtype)));
     loaded.quantised |= segment.form.has_value();
   }
+  if (quantise(forms)) loaded.quantiser = kQuantiserVersion;
   CHECK(mode_ != Mode::kLoad || loaded.bytes == w.bytes());
   out_.matrices.push_back(std::move(loaded));
 }
@@ -400,7 +407,7 @@ Weight WeightLoader::pack_rows(const std::string& name, const std::vector<Tensor
   std::vector<Weight> weights;
   if (mode_ != Mode::kLoad) {
     for (const RowForm& run : runs) weights.push_back(listed(run.n_rows, parts[0].row_size(), run.form));
-    return keep(name, std::move(weights));
+    return keep(name, std::move(weights), forms);
   }
   std::vector<Tensor> left = parts;
   size_t at = 0;
@@ -418,7 +425,7 @@ Weight WeightLoader::pack_rows(const std::string& name, const std::vector<Tensor
     weights.push_back(pack_run(name, of_run, form, source_bytes * run.n_rows / n_rows));
   }
   CHECK(at == left.size());
-  return keep(name, std::move(weights));
+  return keep(name, std::move(weights), forms);
 }
 
 // Neighbours of one form, or of values, become one segment.
@@ -454,9 +461,9 @@ Weight WeightLoader::listed(int64_t n_out, int64_t n_in, const std::optional<Qua
   return w;
 }
 
-Weight WeightLoader::keep(const std::string& name, std::vector<Weight> segments) {
+Weight WeightLoader::keep(const std::string& name, std::vector<Weight> segments, const RowForms& forms) {
   Weight w = segments.size() == 1 ? std::move(segments[0]) : stack(std::move(segments));
-  list(name, w);
+  list(name, w, forms);
   packed_.add(name, w);
   return w;
 }
