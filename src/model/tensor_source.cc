@@ -49,6 +49,9 @@ class CheckpointSource : public TensorSource {
       for (const std::string& part : parts->second) files_->release(part);
     }
   }
+  void release_part(const std::string& name, int64_t begin, int64_t end) override {
+    files_->release_part(name, begin, end);
+  }
   int64_t total_bytes() const override { return files_->data_bytes(); }
   std::string where() const override { return files_->where(); }
 

@@ -31,6 +31,8 @@ class TensorSource {
   virtual std::string format() const { return ""; }
   // The caller has copied what it needs: the tensor's memory may be freed.
   virtual void release(const std::string& name) = 0;
+  // The memory of bytes [begin, end) of the tensor may be freed; it is still valid.
+  virtual void release_part(const std::string&, int64_t, int64_t) {}
   virtual int64_t total_bytes() const = 0;  // of all tensors; 0 if unknown
   virtual std::string where() const = 0;    // for errors
 };

@@ -232,19 +232,25 @@ std::vector<Weight> WeightLoader::stacked(const Stack& stack, const RowForms& fo
   }
   const int64_t n_restored = std::ssize(weights);
   if (n_restored == n) return weights;
-  std::vector<Buffer> copies;
-  const Tensor all = aligned(name, {n, rows, width}, copies);
+  const int64_t shape[] = {n, rows, width};
+  const Tensor all = found(name, shape);
   Buffer turned;
-  int64_t kept_bytes = 0;
-  for (int64_t i = n_restored; i < n; ++i) {
-    const Tensor stored = all.slice_rows(i, i + 1).view({rows, width});
-    const Tensor part =
-        transposed ? made(all.dtype, {n_out, n_in}, turned, [&](const Tensor& to) { transpose(stored, to); }) : stored;
-    weights.push_back(pack_rows(name_of(i), {part}, forms, stored.bytes()));
+  int64_t kept_bytes = 0, source_bytes = 0;
+  for (int64_t i = n_restored; i < n; ++i) {  // one by one, so that one of them is in memory at a time
+    std::vector<Buffer> copies;
+    Tensor part = hashed(all.slice_rows(i, i + 1).view({rows, width}), copies);
+    const int64_t bytes = part.bytes();
+    if (transposed) {
+      const Tensor from = part;
+      part = made(from.dtype, {n_out, n_in}, turned, [&](const Tensor& to) { transpose(from, to); });
+    }
+    weights.push_back(pack_rows(name_of(i), {part}, forms, bytes));
     kept_bytes += out_.matrices.back().bytes;
+    source_bytes += bytes;
+    source_.release_part(name, i * bytes, (i + 1) * bytes);
   }
   source_.release(name);
-  count((n - n_restored) * n_out * n_in, all.bytes(), kept_bytes);
+  count((n - n_restored) * n_out * n_in, source_bytes, kept_bytes);
   return weights;
 }
 
@@ -291,7 +297,14 @@ bool WeightLoader::equal(const std::string& a, const std::string& b, std::initia
   const std::string question = a + " = " + b;
   if (const std::optional<bool> known = packed_.answer(question)) return *known;
   const Tensor x = source_.get(a, shape), y = source_.get(b, shape);
-  const bool same = x.dtype == y.dtype && std::memcmp(x.data, y.data, static_cast<size_t>(x.bytes())) == 0;
+  bool same = x.dtype == y.dtype;
+  constexpr int64_t kPiece = int64_t{8} << 20;  // the largest tensors of a model are not both in memory at once
+  for (int64_t at = 0; same && at < x.bytes(); at += kPiece) {
+    const int64_t end = std::min(at + kPiece, x.bytes());
+    same = std::memcmp(x.data + at, y.data + at, static_cast<size_t>(end - at)) == 0;
+    source_.release_part(a, at, end);
+    source_.release_part(b, at, end);
+  }
   source_.release(b);
   packed_.add(question, same);
   return same;
@@ -333,12 +346,22 @@ Tensor WeightLoader::aligned(const std::string& name, std::span<const int64_t> s
     const std::unique_ptr<StoredMatrix> codes = stored(name, shape[0], shape[1]);
     return values_of(*codes, shape[0], shape[1], backend_.compute_dtype(), copies.emplace_back());
   }
-  Tensor t = source_.get(name, shape);
+  return hashed(found(name, shape), copies);
+}
+
+// The hash of a tensor begins with what it is; its bytes may follow in pieces.
+Tensor WeightLoader::found(const std::string& name, std::span<const int64_t> shape) {
+  const Tensor t = source_.get(name, shape);
   if (t.dtype != DType::kF32 && t.dtype != DType::kBF16 && t.dtype != DType::kF16) {
     throw Error(ErrorCode::kUnsupported,
                 source_.where() + ": tensor \"" + name + "\": expected f32, bf16 or f16, found " + t.describe());
   }
-  add_to_hash(name + " " + t.describe() + "\n", t.data, t.bytes());
+  add_to_hash(name + " " + t.describe() + "\n", nullptr, 0);
+  return t;
+}
+
+Tensor WeightLoader::hashed(Tensor t, std::vector<Buffer>& copies) {
+  add_to_hash("", t.data, t.bytes());
   const bool misaligned = reinterpret_cast<uintptr_t>(t.data) % static_cast<uintptr_t>(dtype_bytes(t.dtype)) != 0;
   if (misaligned && mode_ == Mode::kLoad) {
     Buffer& copy = copies.emplace_back(t.bytes());

@@ -99,6 +99,9 @@ class WeightLoader {
   Tensor aligned(const std::string& name, std::initializer_list<int64_t> shape, std::vector<Buffer>& copies) {
     return aligned(name, std::span(shape.begin(), shape.size()), copies);
   }
+  // aligned() of values in two steps, between which a tensor may be cut into pieces that are taken in their order.
+  Tensor found(const std::string& name, std::span<const int64_t> shape);
+  Tensor hashed(Tensor t, std::vector<Buffer>& copies);
   // A matrix that a packed file has.
   std::optional<Weight> restored(const std::string& name, int64_t n_out, int64_t n_in, const RowForms& forms = {});
   bool restored(const std::string& name, const Tensor& to);
