@@ -129,7 +129,7 @@ Weight WeightLoader::matrix(const std::vector<std::string>& names, const std::ve
       part.values = aligned(names[i], {n_out[i], n_in}, copies);
       part.source_bytes = part.values.bytes();
     } else {
-      part.codes = stored(names[i], n_out[i], n_in);
+      part.codes = hashed(source_.stored(names[i], n_out[i], n_in));
       for (const StoredTensor& tensor : part.codes->tensors()) part.source_bytes += std::ssize(tensor.bytes);
     }
     n_values += n_out[i] * n_in;
@@ -233,13 +233,21 @@ std::vector<Weight> WeightLoader::stacked(const Stack& stack, const RowForms& fo
   const int64_t n_restored = std::ssize(weights);
   if (n_restored == n) return weights;
   const int64_t shape[] = {n, rows, width};
-  const Tensor all = found(name, shape);
-  Buffer turned;
+  const bool coded = source_.coded_stack(name);
+  const Tensor all = coded ? Tensor() : found(name, shape);
+  Buffer turned, values;
   int64_t kept_bytes = 0, source_bytes = 0;
   for (int64_t i = n_restored; i < n; ++i) {  // one by one, so that one of them is in memory at a time
     std::vector<Buffer> copies;
-    Tensor part = hashed(all.slice_rows(i, i + 1).view({rows, width}), copies);
-    const int64_t bytes = part.bytes();
+    Tensor part;
+    int64_t bytes = rows * width;  // of the file
+    if (coded) {
+      const std::unique_ptr<StoredMatrix> codes = hashed(source_.stored(name, {.i = i, .n = n}, rows, width));
+      part = values_of(*codes, rows, width, quantise(forms) ? DType::kF32 : backend_.compute_dtype(), values);
+    } else {
+      part = hashed(all.slice_rows(i, i + 1).view({rows, width}), copies);
+      bytes = part.bytes();
+    }
     if (transposed) {
       const Tensor from = part;
       part = made(from.dtype, {n_out, n_in}, turned, [&](const Tensor& to) { transpose(from, to); });
@@ -310,8 +318,7 @@ bool WeightLoader::equal(const std::string& a, const std::string& b, std::initia
   return same;
 }
 
-std::unique_ptr<StoredMatrix> WeightLoader::stored(const std::string& name, int64_t n_out, int64_t n_in) {
-  std::unique_ptr<StoredMatrix> matrix = source_.stored(name, n_out, n_in);
+std::unique_ptr<StoredMatrix> WeightLoader::hashed(std::unique_ptr<StoredMatrix> matrix) {
   for (const StoredTensor& t : matrix->tensors())
     add_to_hash(t.name + " " + t.describe() + "\n", t.bytes.data(), std::ssize(t.bytes));
   return matrix;
@@ -343,7 +350,7 @@ Tensor WeightLoader::values_of(const StoredMatrix& stored, int64_t n_out, int64_
 // A tensor of float type, at an address its type allows. Files may place tensors anywhere: misaligned ones are copied.
 Tensor WeightLoader::aligned(const std::string& name, std::span<const int64_t> shape, std::vector<Buffer>& copies) {
   if (shape.size() == 2 && source_.coded(name)) {
-    const std::unique_ptr<StoredMatrix> codes = stored(name, shape[0], shape[1]);
+    const std::unique_ptr<StoredMatrix> codes = hashed(source_.stored(name, shape[0], shape[1]));
     return values_of(*codes, shape[0], shape[1], backend_.compute_dtype(), copies.emplace_back());
   }
   return hashed(found(name, shape), copies);

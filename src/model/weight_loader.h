@@ -92,8 +92,8 @@ class WeightLoader {
     return {{n_rows, form_of(choice, role), choice == WeightChoice::kAuto}};
   }
   void add_to_hash(const std::string& head, const std::byte* data, int64_t bytes);
-  // A matrix of codes, and the same as values of `dtype` in `memory`.
-  std::unique_ptr<StoredMatrix> stored(const std::string& name, int64_t n_out, int64_t n_in);
+  // A matrix of codes, once it is part of the hash, and the same as values of `dtype` in `memory`.
+  std::unique_ptr<StoredMatrix> hashed(std::unique_ptr<StoredMatrix> matrix);
   Tensor values_of(const StoredMatrix& stored, int64_t n_out, int64_t n_in, DType dtype, Buffer& memory);
   Tensor aligned(const std::string& name, std::span<const int64_t> shape, std::vector<Buffer>& copies);
   Tensor aligned(const std::string& name, std::initializer_list<int64_t> shape, std::vector<Buffer>& copies) {
