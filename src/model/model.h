@@ -57,21 +57,23 @@ class Model {
   int64_t weight_bytes() const { return weights_.bytes; }
   PackedUse packed_file() const { return weights_.packed_file; }
   const Weights& weights() const { return weights_; }
-  // Hash of the weights, the forms of quantised ones, config.json and the arithmetic: two models with the same
-  // fingerprint compute the same.
+  // Hash of the weights, the forms of quantised ones and their calibration, config.json and the arithmetic: two models
+  // with the same fingerprint compute the same.
   const std::array<uint8_t, 16>& fingerprint() const { return fingerprint_; }
   // Of a checkpoint that is not loaded: what `load` would keep, and the fingerprint it would have. `hashed`: else there
-  // is none, as it needs every byte of the weights.
+  // is none, as it needs every byte of the weights. calibration: its digest.
   struct Listing {
     WeightList weights;
     std::optional<std::array<uint8_t, 16>> fingerprint;
   };
   static Listing list(const Checkpoint& checkpoint, const ModelConfig& config, Backend& backend,
-                      const WeightForms& forms, bool hashed);
+                      const WeightForms& forms, bool hashed, const std::string& calibration = {});
 
   // ---- language ---------------------------------------------------------------------------------------------------
   void embed(std::span<const int32_t> ids, const Tensor& x) const { decoder_.embed(ids, x); }
   void forward(const StepInput& step) { decoder_.forward(step); }
+  // Collects what the matrices of the decoder multiply from now on; null: no longer.
+  void observe_inputs(InputStatistics* inputs) { decoder_.observe_inputs(inputs); }
   const RopeTables& ropes() const { return decoder_.ropes(); }  // of the text decoder's keys
 
   // ---- images -----------------------------------------------------------------------------------------------------
