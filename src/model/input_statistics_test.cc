@@ -21,15 +21,15 @@ using testing::FloatEq;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-Tensor rows_of(std::vector<float>& values, int64_t n_in) {
+Tensor input_rows(std::vector<float>& values, int64_t n_in) {
   return Tensor(values.data(), DType::kF32, {std::ssize(values) / n_in, n_in});
 }
 
 TEST(InputStatistics, MeanSquaresDrawnToTheMedian) {
   std::vector<float> first = {1, -2, 0, 3, -1, 0}, second = {2, 0, 0};
   InputStatistics inputs;
-  inputs.add("m", rows_of(first, 3));
-  inputs.add("m", rows_of(second, 3));
+  inputs.add("m", input_rows(first, 3));
+  inputs.add("m", input_rows(second, 3));
   // Squares 14, 5, 0 of 3 rows; their median, 5 / 3 a row, is seen 8 more times.
   const float usual = 8.0f * 5.0f / 3.0f;
   EXPECT_THAT(inputs.weights("m"),
@@ -39,30 +39,30 @@ TEST(InputStatistics, MeanSquaresDrawnToTheMedian) {
   inputs.add("b", Tensor(halves.data(), DType::kBF16, {3, 3}));
   EXPECT_EQ(inputs.weights("b"), inputs.weights("m"));
   std::vector<float> zeros(6), broken = {1, std::numeric_limits<float>::infinity(), 0};
-  inputs.add("zero", rows_of(zeros, 3));
-  inputs.add("broken", rows_of(broken, 3));
+  inputs.add("zero", input_rows(zeros, 3));
+  inputs.add("broken", input_rows(broken, 3));
   EXPECT_THAT(inputs.weights("zero"), IsEmpty());
   EXPECT_THAT(inputs.weights("unknown"), IsEmpty());
   EXPECT_THAT(error_of([&] { inputs.weights("broken"); }), HasSubstr("inputs of \"broken\" are infinite"));
   std::vector<float> sparse = {0, 0, 0, 0, 4};  // whose median is zero: a thousandth of the mean instead
-  inputs.add("sparse", rows_of(sparse, 5));
+  inputs.add("sparse", input_rows(sparse, 5));
   EXPECT_FLOAT_EQ(inputs.weights("sparse")[0], 8 * 0.0032f / 9);
 }
 
 TEST(InputStatistics, AnExpertOfFewRowsIsDrawnToItsRouter) {
   std::vector<float> all = {1, 2, 3, 2}, own = {3, 2};
   InputStatistics inputs;
-  inputs.add("router", rows_of(all, 2));  // mean squares 5 and 4
-  inputs.add("seen", rows_of(own, 2), "router");
-  inputs.add("unseen", rows_of(own, 2).slice_rows(0, 0), "router");
+  inputs.add("router", input_rows(all, 2));  // mean squares 5 and 4
+  inputs.add("seen", input_rows(own, 2), "router");
+  inputs.add("unseen", input_rows(own, 2).slice_rows(0, 0), "router");
   EXPECT_THAT(inputs.weights("seen"), ElementsAre(FloatEq((9 + 8 * 5) / 9.0f), FloatEq(4)));
   EXPECT_THAT(inputs.weights("unseen"), ElementsAre(FloatEq(5), FloatEq(4)));
-  inputs.add("alone", rows_of(own, 2).slice_rows(0, 0));
+  inputs.add("alone", input_rows(own, 2).slice_rows(0, 0));
   EXPECT_THAT(inputs.weights("alone"), IsEmpty());
 }
 
 // Runs n tokens through a model, with logits of all.
-void compute(Model& model, int32_t n) {
+void compute_tokens(Model& model, int32_t n) {
   const TextConfig& text = model.config().text;
   std::vector<int32_t> ids(at(n)), places(at(n));
   std::iota(places.begin(), places.end(), 0);
@@ -88,10 +88,10 @@ TEST(InputStatistics, EveryWeighedMatrixIsObserved) {
     const auto dense = Model::load(checkpoint, *backend);
     InputStatistics inputs;
     dense->observe_inputs(&inputs);
-    compute(*dense, 21);
+    compute_tokens(*dense, 21);
     dense->observe_inputs(nullptr);
     const InputStatistics whole = inputs;
-    compute(*dense, 21);
+    compute_tokens(*dense, 21);
     const auto quantised = Model::load(checkpoint, *backend, {.forms = {.text = WeightChoice::kInt4Plus}});
     int n_weighed = 0;
     for (const LoadedMatrix& matrix : quantised->weights().matrices) {
