@@ -92,9 +92,12 @@ std::unique_ptr<Engine> Engine::load(const Checkpoint& checkpoint, const EngineO
                                          std::to_string(video_processor->frames_per_unit()));
     }
   }
-  engine->start(Model::load(checkpoint, config, *engine->backend_,
-                            {.progress = options.progress, .forms = options.weights, .packed = options.packed}),
-                options);
+  LoadOptions load{.progress = options.progress, .forms = options.weights, .packed = options.packed};
+  if (!options.calibration.digest.empty()) {
+    load.calibration = {.digest = calibration_digest(checkpoint, options),
+                        .measure = [&] { return measure_inputs(checkpoint, options); }};
+  }
+  engine->start(Model::load(checkpoint, config, *engine->backend_, load), options);
   if (processor != nullptr) {
     engine->image_reader_ = std::make_unique<ImageReader>(*engine->model_, std::move(processor), make_processor);
     engine->document_reader_ = std::make_unique<DocumentReader>(*engine->image_reader_);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cache/page_pools.h"
+#include "engine/calibration.h"
 #include "engine/kv_services.h"
 #include "engine/prompt/input_media.h"
 #include "engine/prompt/prompt.h"
@@ -34,6 +35,7 @@ struct EngineOptions {
   BackendOptions backend_options;   // its strings must outlive loading
   std::optional<DType> dtype;       // bf16 or f32; default: the checkpoint's, f16 as bf16
   WeightForms weights;              // which matrices are quantised when they are loaded
+  Calibration calibration;          // and by what their errors are weighed; default: by nothing
   PackedCacheOptions packed;        // where the result is stored for the next start; default: nowhere
   std::optional<KvCodec> kv_codec;  // default: bf16, f32 when computing in f32
   int32_t prefill_chunk = 512;      // rows of a step at most

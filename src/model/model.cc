@@ -66,7 +66,8 @@ std::unique_ptr<TensorSource> source_of(const Checkpoint& checkpoint) {
 }  // namespace
 
 std::array<uint8_t, 16> model_fingerprint(const WeightHash& weights, std::span<const LoadedMatrix> matrices,
-                                          const Backend& backend, const std::string& config_json) {
+                                          const Backend& backend, const std::string& config_json,
+                                          const std::string& calibration) {
   Sha256 hash;
   hash.add(std::as_bytes(std::span(weights)));
   const auto add = [&](const std::string& text) {
@@ -81,6 +82,7 @@ std::array<uint8_t, 16> model_fingerprint(const WeightHash& weights, std::span<c
     const std::string maker = matrix.quantiser == 0 ? "" : " quantiser " + std::to_string(matrix.quantiser);
     add(matrix.name + " " + matrix.form + maker);
   }
+  if (!calibration.empty()) add("calibration " + calibration);
   std::array<uint8_t, 16> fingerprint{};
   std::ranges::copy_n(hash.finish().begin(), std::ssize(fingerprint), fingerprint.begin());
   return fingerprint;
@@ -122,16 +124,17 @@ std::unique_ptr<Model> Model::load(const Checkpoint& checkpoint, const ModelConf
 }
 
 Model::Listing Model::list(const Checkpoint& checkpoint, const ModelConfig& config, Backend& backend,
-                           const WeightForms& forms, bool hashed) {
+                           const WeightForms& forms, bool hashed, const std::string& calibration) {
   Listing listing{.weights = list_weights(config, source_of(checkpoint), backend, forms, hashed), .fingerprint = {}};
   if (hashed) {
-    listing.fingerprint =
-        model_fingerprint(listing.weights.hash, listing.weights.matrices, backend, checkpoint.config().raw().dump());
+    listing.fingerprint = model_fingerprint(listing.weights.hash, listing.weights.matrices, backend,
+                                            checkpoint.config().raw().dump(), calibration);
   }
   return listing;
 }
 
-std::string Model::weights_form(const Checkpoint& checkpoint, const WeightForms& forms, ActivationBits bits) {
+std::string Model::weights_form(const Checkpoint& checkpoint, const WeightForms& forms, ActivationBits bits,
+                                const std::string& calibration) {
   const bool coded = QuantisedTensors::open(checkpoint.config(), checkpoint.tensors()) != nullptr;
   const auto name = [&](WeightChoice choice) {
     return std::string(weight_choice_name(choice == WeightChoice::kAuto && !coded ? WeightChoice::kDense : choice));
@@ -139,6 +142,7 @@ std::string Model::weights_form(const Checkpoint& checkpoint, const WeightForms&
   std::string form = name(forms.text);
   if (const std::string vision = name(forms.vision); vision != "dense") form += ", vision " + vision;
   if (forms.quantised()) form += ", quantiser " + std::to_string(kQuantiserVersion);
+  if (!calibration.empty()) form += ", calibration " + calibration;
   if (bits == ActivationBits::k8) form += ", activations int8";
   return form;
 }
@@ -156,7 +160,7 @@ std::unique_ptr<Model> Model::random(const ModelConfig& config, Backend& backend
 Model::Model(const ModelConfig& config, Weights weights, Backend& backend, const std::string& config_json)
     : config_(config), weights_(std::move(weights)), backend_(backend), decoder_(config_.text, weights_.text, backend) {
   if (config_.vision) encoder_.emplace(*config_.vision, *weights_.vision, backend);
-  fingerprint_ = model_fingerprint(weights_.hash, weights_.matrices, backend, config_json);
+  fingerprint_ = model_fingerprint(weights_.hash, weights_.matrices, backend, config_json, weights_.calibration);
 }
 
 int64_t Model::n_image_tokens(const ImageTiles& image) const {

@@ -35,10 +35,12 @@ struct VisionOutput {
   Tensor record() const;
 };
 
-// Hash of the weights, the forms of quantised ones, config.json and the arithmetic: two models with the same
-// fingerprint compute the same. The version of the quantiser is part of it where it made codes.
+// Hash of the weights, the forms of quantised ones and their calibration (its digest), config.json and the arithmetic:
+// two models with the same fingerprint compute the same. The version of the quantiser is part of it where it made
+// codes.
 std::array<uint8_t, 16> model_fingerprint(const WeightHash& weights, std::span<const LoadedMatrix> matrices,
-                                          const Backend& backend, const std::string& config_json);
+                                          const Backend& backend, const std::string& config_json,
+                                          const std::string& calibration = {});
 
 class Model {
  public:
@@ -64,21 +66,24 @@ class Model {
   const Weights& weights() const { return weights_; }
   const std::array<uint8_t, 16>& fingerprint() const { return fingerprint_; }
   // Of a checkpoint that is not loaded: what `load` would keep, and the fingerprint it would have. `hashed`: else there
-  // is none, as it needs every byte of the weights.
+  // is none, as it needs every byte of the weights. calibration: its digest.
   struct Listing {
     WeightList weights;
     std::optional<std::array<uint8_t, 16>> fingerprint;
   };
   static Listing list(const Checkpoint& checkpoint, const ModelConfig& config, Backend& backend,
-                      const WeightForms& forms, bool hashed);
+                      const WeightForms& forms, bool hashed, const std::string& calibration = {});
 
   // The form of the weights that `load` would make, as a plan names it that was measured with it: "dense",
-  // "int4, vision int8, quantiser 2". Reads headers alone.
-  static std::string weights_form(const Checkpoint& checkpoint, const WeightForms& forms, ActivationBits bits);
+  // "int4, vision int8, quantiser 2". Reads headers alone. calibration: the digest of its prompts.
+  static std::string weights_form(const Checkpoint& checkpoint, const WeightForms& forms, ActivationBits bits,
+                                  const std::string& calibration = {});
 
   // ---- language ---------------------------------------------------------------------------------------------------
   void embed(std::span<const int32_t> ids, const Tensor& x) const { decoder_.embed(ids, x); }
   void forward(const StepInput& step) { decoder_.forward(step); }
+  // Collects what the matrices of the decoder multiply from now on; null: no longer.
+  void observe_inputs(InputStatistics* inputs) { decoder_.observe_inputs(inputs); }
   const RopeTables& ropes() const { return decoder_.ropes(); }  // of the text decoder's keys
 
   // ---- images -----------------------------------------------------------------------------------------------------

@@ -33,9 +33,11 @@ PackedIdentity identity_of(const LoadOptions& options, const Backend& backend, c
   identity.place = line("model", real_path(where)) + line("backend", backend.name()) +
                    line("compute", dtype_name(backend.compute_dtype())) + line("text", weight_choice_name(forms.text)) +
                    line("vision", weight_choice_name(forms.vision));
+  if (!options.calibration.digest.empty()) identity.place += line("calibration", options.calibration.digest);
   identity.key = identity.place + line("layout", backend.packed_layout()) +
                  line("loader", std::to_string(kLoaderVersion)) + line("quantiser", std::to_string(kQuantiserVersion)) +
-                 line("calibration", "none") + options.source_identity;
+                 line("calibration", options.calibration.digest.empty() ? "none" : options.calibration.digest) +
+                 options.source_identity;
   return identity;
 }
 
@@ -93,6 +95,7 @@ PackedWeights::PackedWeights(const LoadOptions& options, const Backend& backend,
             {"text", weight_choice_name(forms.text)},
             {"vision", weight_choice_name(forms.vision)},
             {"compute", dtype_name(backend.compute_dtype())}};
+  if (!options.calibration.digest.empty()) about_["calibration"] = options.calibration.digest;
   if (std::optional<PackedContents> contents = cache_->read(options.progress)) read(std::move(*contents));
   if (!hit_) cache_->begin();
 }

@@ -201,6 +201,44 @@ TEST_P(PackedWeightsTest, AFileIsOfItsVersionsAndForms) {
   EXPECT_NE(identity({.text = WeightChoice::kInt4, .vision = WeightChoice::kInt8}).place, of.place);
 }
 
+// A calibration that is known by its digest is not measured again, and its file is of no other.
+TEST_P(PackedWeightsTest, EachCalibrationHasItsOwnFile) {
+  const fs::path model = fixture_model("qwen3-gqa4");
+  int n_measured = 0;
+  const auto measure = [&] {
+    ++n_measured;
+    std::vector<float> unequal(static_cast<size_t>(Model::read_config(Checkpoint(model)).text.hidden_size), 1.0f);
+    unequal[3] = 9.0f, unequal[4] = 0.0f;
+    InputStatistics inputs;
+    inputs.add("model.layers.0.mlp.gate_proj.weight", Tensor(unequal.data(), DType::kF32, {1, std::ssize(unequal)}));
+    return inputs;
+  };
+  const auto calibrated = [&](const std::string& digest, const WeightForms& forms = kSmallForms) {
+    PackedCacheOptions packed{.folder = dir_ / "packed", .off_reason = ""};
+    return Model::load(Checkpoint(model), *backend_,
+                       {.forms = forms, .calibration = {.digest = digest, .measure = measure}, .packed = packed});
+  };
+  const auto plain = load(model), built = calibrated("a");
+  EXPECT_EQ(built->packed_file(), PackedUse::kBuilt);
+  EXPECT_EQ(n_measured, 1);
+  const auto found = calibrated("a");
+  EXPECT_EQ(found->packed_file(), PackedUse::kHit);
+  EXPECT_EQ(n_measured, 1);
+  expect_same(*built, *found);
+  EXPECT_NE(found->fingerprint(), plain->fingerprint());
+  EXPECT_FALSE(contents(found->weights()) == contents(plain->weights()));
+  const auto other = calibrated("b");
+  EXPECT_EQ(other->packed_file(), PackedUse::kBuilt);
+  EXPECT_NE(other->fingerprint(), built->fingerprint());
+  EXPECT_EQ(calibrated("a")->packed_file(), PackedUse::kHit);
+  const auto again = load(model);
+  EXPECT_EQ(again->packed_file(), PackedUse::kHit);
+  expect_same(*again, *plain);
+  const Model::Listing listing =
+      Model::list(Checkpoint(model), Model::read_config(Checkpoint(model)), *backend_, kSmallForms, true, "a");
+  EXPECT_EQ(listing.fingerprint, built->fingerprint());
+}
+
 TEST_P(PackedWeightsTest, AChangedModelIsQuantisedAgain) {
   const fs::path model = copy_of("llama-gqa4");
   const auto first = load(model)->fingerprint();

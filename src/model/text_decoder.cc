@@ -83,6 +83,19 @@ Tensor TextDecoder::table_of(int rope, Buffer Rotation::*which) const {
                 {rows_.n(), std::ssize(ropes_.table(rope).frequencies())});
 }
 
+void TextDecoder::multiply(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue) const {
+  if (inputs_ != nullptr) inputs_->add(w.name, x);
+  backend_.matmul(x, w, y, epilogue);
+}
+
+void TextDecoder::multiply_experts(const Tensor& x, std::span<const Weight> experts, const Tensor& y,
+                                   const std::string& like) const {
+  for (size_t i = 0; inputs_ != nullptr && i < experts.size(); ++i) {
+    inputs_->add(experts[i].name, x.slice_rows(expert_ends_[i], expert_ends_[i + 1]), like);
+  }
+  backend_.grouped_matmul(x, experts, expert_ends_, y);
+}
+
 void TextDecoder::begin_step(const StepInput& step) {
   CHECK(step.x.rows() == static_cast<int64_t>(step.tokens.size()) && step.kv != nullptr);
   CHECK(step.x.row_size() == config_.hidden_size && step.x.dtype == backend_.compute_dtype());
@@ -155,7 +168,7 @@ TextDecoder::Projected TextDecoder::project(int layer, const StepInput& step) {
   p.normed = rows_of(normed_, config_.hidden_size);
   norm(w.attn_norm, w.attn_norm_b, p.normed);
   const Tensor qkv = rows_of(qkv_, q_size + 2 * kv_size);
-  backend_.matmul(p.normed, w.qkv, qkv, {.bias = or_null(w.qkv_bias)});
+  multiply(p.normed, w.qkv, qkv, {.bias = or_null(w.qkv_bias)});
   p.q = qkv.columns(0, q_size).view({n, l.n_heads, d});
   p.k = qkv.columns(q_size, q_size + kv_size).view({n, l.n_kv_heads, d});
   p.v = qkv.columns(q_size + kv_size, q_size + 2 * kv_size).view({n, l.n_kv_heads, d});
@@ -334,10 +347,10 @@ void TextDecoder::mix_and_feed(int layer) {
   const TextLayer& l = config_.layer(layer);
   const Tensor normed = rows_of(normed_, config_.hidden_size);
   if (config_.post_norms) {
-    backend_.matmul(rows_of(attended_, l.q_size()), w.o, normed, {.bias = or_null(w.o_bias)});
+    multiply(rows_of(attended_, l.q_size()), w.o, normed, {.bias = or_null(w.o_bias)});
     add_normed(normed, w.post_attn_norm);
   } else {
-    backend_.matmul(rows_of(attended_, l.q_size()), w.o, x_, {.bias = or_null(w.o_bias), .residual = &x_});
+    multiply(rows_of(attended_, l.q_size()), w.o, x_, {.bias = or_null(w.o_bias), .residual = &x_});
   }
   norm(w.mlp_norm, w.mlp_norm_b, normed);
   if (l.n_experts > 0) {
@@ -347,16 +360,16 @@ void TextDecoder::mix_and_feed(int layer) {
   const Tensor act = rows_of(act_, l.ffn_size);
   if (config_.gated_mlp) {
     const Tensor gate_up = rows_of(gate_up_, 2 * l.ffn_size);
-    backend_.matmul(normed, w.gate_up, gate_up, {.bias = or_null(w.gate_up_bias)});
+    multiply(normed, w.gate_up, gate_up, {.bias = or_null(w.gate_up_bias)});
     backend_.gated_act(gate_up, config_.activation, act);
   } else {
-    backend_.matmul(normed, w.gate_up, act, {.bias = or_null(w.gate_up_bias), .act = config_.activation});
+    multiply(normed, w.gate_up, act, {.bias = or_null(w.gate_up_bias), .act = config_.activation});
   }
   if (config_.post_norms) {
-    backend_.matmul(act, w.down, normed, {.bias = or_null(w.down_bias)});
+    multiply(act, w.down, normed, {.bias = or_null(w.down_bias)});
     add_normed(normed, w.post_mlp_norm);
   } else {
-    backend_.matmul(act, w.down, x_, {.bias = or_null(w.down_bias), .residual = &x_});
+    multiply(act, w.down, x_, {.bias = or_null(w.down_bias), .residual = &x_});
   }
 }
 
@@ -374,7 +387,7 @@ void TextDecoder::feed_experts(int layer, const Tensor& normed) {
   const DType dtype = backend_.compute_dtype();
   const Tensor logits = rows_of(router_logits_, l.n_experts);
   const Tensor ids(routed_.data(), DType::kI32, {n, k}), shares(routed_weights_.data(), DType::kF32, {n, k});
-  backend_.matmul(normed, w.router, logits);
+  multiply(normed, w.router, logits);
   backend_.route(logits, ids, shares);
   const std::span<const int32_t> experts(ids.as<int32_t>(), static_cast<size_t>(n * k));
   expert_ends_.assign(static_cast<size_t>(l.n_experts + 1), 0);
@@ -394,9 +407,9 @@ void TextDecoder::feed_experts(int layer, const Tensor& normed) {
   const Tensor in = rows(expert_in_, hidden), out = rows(expert_out_, hidden);
   const Tensor gate_up = rows(gate_up_, 2 * l.ffn_size), act = rows(act_, l.ffn_size);
   backend_.gather_rows(normed, expert_rows_, in);
-  backend_.grouped_matmul(in, w.experts_gate_up, expert_ends_, gate_up);
+  multiply_experts(in, w.experts_gate_up, gate_up, w.router.name);
   backend_.gated_act(gate_up, config_.activation, act);
-  backend_.grouped_matmul(act, w.experts_down, expert_ends_, out);
+  multiply_experts(act, w.experts_down, out, "");  // what one expert has computed is of no other
   backend_.combine_rows(x_, out, Tensor(expert_at_.data(), DType::kI32, {n, k}), shares, x_);
 }
 

@@ -25,6 +25,8 @@ class TextDecoder {
   // x[i, :] = embedding of ids[i]; x [n, hidden] compute dtype. Throws Error(kInput) for an id outside the vocabulary.
   void embed(std::span<const int32_t> ids, const Tensor& x) const;
   const RopeTables& ropes() const { return ropes_; }
+  // Adds the inputs of every product with a layer's matrices to `inputs`, which must outlive its use; null: no longer.
+  void observe_inputs(InputStatistics* inputs) { inputs_ = inputs; }
 
   // Runs one step through step.layers: K and V of every row are stored in step.kv, logits of step.logit_rows are
   // written to step.logits; step.x is overwritten. All rows are computed in one piece: cutting long prompts into chunks
@@ -53,6 +55,10 @@ class TextDecoder {
     Tensor q_sinks;  // [n, H, d] rotated to the capped position; streaming only
   };
   void reserve(int64_t n_rows);
+  void multiply(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue = {}) const;
+  // Rows [expert_ends_[i], expert_ends_[i + 1]) with expert i. like: as InputStatistics::add has it.
+  void multiply_experts(const Tensor& x, std::span<const Weight> experts, const Tensor& y,
+                        const std::string& like) const;
   void begin_step(const StepInput& step);
   void add_positions();
   // Of the residual stream.
@@ -79,6 +85,7 @@ class TextDecoder {
   const TextWeights& weights_;
   Backend& backend_;
   const TextLayer widest_;
+  InputStatistics* inputs_ = nullptr;
   RopeTables ropes_;
   std::vector<Rotation> rotations_;  // by index of the rope
 

@@ -382,6 +382,7 @@ std::optional<Weight> WeightLoader::restored(const std::string& name, int64_t n_
                                              const RowForms& forms) {
   std::optional<Weight> w = packed_.matrix(name, n_out, n_in);
   if (w) {
+    w->name = name;
     list(name, *w, forms);
     count(n_out * n_in, 0, w->bytes());
   }
@@ -493,6 +494,7 @@ Weight WeightLoader::listed(int64_t n_out, int64_t n_in, const std::optional<Qua
 
 Weight WeightLoader::keep(const std::string& name, std::vector<Weight> segments, const RowForms& forms) {
   Weight w = segments.size() == 1 ? std::move(segments[0]) : stack(std::move(segments));
+  w.name = name;
   list(name, w, forms);
   packed_.add(name, w);
   return w;
@@ -501,12 +503,19 @@ Weight WeightLoader::keep(const std::string& name, std::vector<Weight> segments,
 Weight WeightLoader::pack_run(const std::string& name, const std::vector<Tensor>& parts,
                               const std::optional<QuantForm>& form, int64_t source_bytes) {
   if (!form) return backend_.pack(parts);
-  const QuantisedRows rows(*form, parts);
+  const QuantisedRows rows(*form, parts, input_weights(name));
   Weight w = pack_watched(rows, source_bytes);
   if (rows.all_finite()) return w;
   throw Error(ErrorCode::kInput, source_.where() + ": \"" + name +
                                      "\" holds values that are infinite or not a number, which cannot be quantised; "
                                      "--weights dense loads them as they are");
+}
+
+// Of each input of a matrix that is quantised; empty without a calibration.
+std::vector<float> WeightLoader::input_weights(const std::string& name) {
+  if (options_.calibration.digest.empty()) return {};
+  if (!inputs_) inputs_ = options_.calibration.measure();
+  return inputs_->weights(name);
 }
 
 Weight WeightLoader::pack_watched(const QuantSource& rows, int64_t source_bytes) {

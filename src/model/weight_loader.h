@@ -140,6 +140,7 @@ class WeightLoader {
   }
   void count(int64_t n_parameters, int64_t source_bytes, int64_t kept_bytes);
   void tell_progress(int64_t more) const;
+  std::vector<float> input_weights(const std::string& name);
 
   TensorSource& source_;
   Backend& backend_;
@@ -148,6 +149,7 @@ class WeightLoader {
   Weights& out_;
   Mode mode_;
   HashState hash_;
+  std::optional<InputStatistics> inputs_;    // of a calibration, once they are needed
   int64_t done_bytes_ = 0, part_bytes_ = 0;  // of the source: of what was counted, of the matrix in work
 };
 

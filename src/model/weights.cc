@@ -323,6 +323,7 @@ Weights load_weights(const ModelConfig& config, std::unique_ptr<TensorSource> so
   WeightLoader load(*source, backend, options, packed, weights);
   load_all(config, load, weights);
   weights.hash = packed.hit() ? packed.hash() : load.hash();
+  weights.calibration = options.calibration.digest;
   weights.packed_file = packed.finish(weights.hash);
   weights.source = std::move(source);
   return weights;

@@ -12,6 +12,7 @@
 
 #include "base/buffer.h"
 #include "model/config.h"
+#include "model/input_statistics.h"
 #include "model/packed_weights.h"
 #include "model/tensor_source.h"
 #include "model/weight_forms.h"
@@ -116,15 +117,23 @@ struct Weights {
   std::vector<Buffer> vectors;           // own every small tensor above
   std::unique_ptr<TensorSource> source;  // keeps mapped tables alive
   PackedUse packed_file = PackedUse::kOff;
+  std::string calibration;  // its digest; empty: not calibrated
 };
 
 // done and total are bytes of the source; total is 0 if unknown. Called by one thread at a time, not always the same
 // one, and several times while a matrix is quantised.
 using LoadProgress = std::function<void(int64_t done, int64_t total)>;
 
+// What the quantiser weighs errors by.
+struct WeightCalibration {
+  std::string digest;                             // of all that the statistics are made from; empty: there are none
+  std::function<InputStatistics()> measure = {};  // called at most once, and only if something is quantised
+};
+
 struct LoadOptions {
   LoadProgress progress;
   WeightForms forms;
+  WeightCalibration calibration = {};
   // The folder of packed files; without an identity of the source's files and configuration it is not used.
   PackedCacheOptions packed = {};
   std::string source_identity = {};

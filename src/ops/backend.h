@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -42,6 +43,7 @@ struct Weight {
   std::vector<WeightSegment> segments;  // one after the other; empty: plain rows
   Tensor rows;                          // plain rows, possibly in the mapped file (embedding tables)
   Buffer owned;                         // their memory where it is ours
+  std::string name;                     // for observers of a model; backends do not read it
 
   bool packed() const { return !segments.empty(); }
   int64_t bytes() const;

@@ -38,7 +38,18 @@ struct Fit {
   Lanes scale, low;
 };
 
-// Sums over a group of codes and values.
+// kGroup values of four rows, and what their inputs weigh, on average 1; weights null: all weigh 1.
+template <bool kWeighed>
+struct Group {
+  const Lanes* values;
+  const float* weights;
+  Lanes weighed(int64_t k, const Lanes& x) const {
+    if constexpr (kWeighed) return x * weights[k];
+    return x;
+  }
+};
+
+// Weighed sums over a group of codes and values.
 struct Sums {
   Lanes q{}, qq{}, qw{}, w{}, ww{};
 };
@@ -58,14 +69,15 @@ Fit refine(const Sums& s, Lanes& error) {
   return fit;
 }
 
-// The best fit of kGroup values of four rows.
-Fit search(const Lanes* values, float largest_code) {
+// The best fit of a group.
+template <bool kWeighed>
+Fit search(const Group<kWeighed>& group, float largest_code) {
   const Lanes zero{};
   Lanes low = zero, high = zero;
   Sums whole;
   for (int64_t k = 0; k < kGroup; ++k) {
-    const Lanes w = values[k];
-    low = least(low, w), high = most(high, w), whole.w += w, whole.ww += w * w;
+    const Lanes w = group.values[k], weighed = group.weighed(k, w);
+    low = least(low, w), high = most(high, w), whole.w += weighed, whole.ww += weighed * w;
   }
   const Lanes range = high - low;
   Fit best{range / largest_code, low};  // of equal values below zero, which are one code and give no line
@@ -73,8 +85,9 @@ Fit search(const Lanes* values, float largest_code) {
   const auto attempt = [&](const Lanes& begin, const Lanes& steps) {
     Sums sums{.w = whole.w, .ww = whole.ww};
     for (int64_t k = 0; k < kGroup; ++k) {
-      const Lanes w = values[k], q = nearest(least(most((w - begin) * steps, zero), all(largest_code)));
-      sums.q += q, sums.qq += q * q, sums.qw += q * w;
+      const Lanes w = group.values[k], q = nearest(least(most((w - begin) * steps, zero), all(largest_code)));
+      const Lanes weighed = group.weighed(k, q);
+      sums.q += weighed, sums.qq += weighed * q, sums.qw += weighed * w;
     }
     Lanes error;
     const Fit fit = refine(sums, error);
@@ -96,7 +109,8 @@ struct Bytes {
 };
 
 // Those near a fit whose codes, chosen again for them, have the least squared error. factors: what a byte is worth.
-Bytes round_fit(const Lanes* values, const Fit& fit, const Fit& factors, float largest_code) {
+template <bool kWeighed>
+Bytes round_fit(const Group<kWeighed>& group, const Fit& fit, const Fit& factors, float largest_code) {
   const Lanes zero{}, largest_byte = all(255.0f), nearest_scale = nearest(fit.scale * inverse(factors.scale));
   const auto code = [&](const Lanes& w, const Lanes& minimum, const Lanes& steps) {
     return nearest(least(most((w + minimum) * steps, zero), all(largest_code)));
@@ -107,14 +121,16 @@ Bytes round_fit(const Lanes* values, const Fit& fit, const Fit& factors, float l
     const Lanes scale_byte = least(nearest_scale + more, largest_byte);
     const Lanes scale = scale_byte * factors.scale, steps = inverse(scale);
     Lanes sum_q{}, sum_w{};
-    for (int64_t k = 0; k < kGroup; ++k) sum_q += code(values[k], -fit.low, steps), sum_w += values[k];
+    for (int64_t k = 0; k < kGroup; ++k) {
+      sum_q += group.weighed(k, code(group.values[k], -fit.low, steps)), sum_w += group.weighed(k, group.values[k]);
+    }
     const Lanes minimum = (scale * sum_q - sum_w) / static_cast<float>(kGroup);  // of the least squares
     const Lanes low_byte = least(most(nearest(minimum * inverse(factors.low)), zero), largest_byte);
     const Lanes low = low_byte * factors.low;
     Lanes error{};
     for (int64_t k = 0; k < kGroup; ++k) {
-      const Lanes off = values[k] + low - scale * code(values[k], low, steps);
-      error += off * off;
+      const Lanes off = group.values[k] + low - scale * code(group.values[k], low, steps);
+      error += group.weighed(k, off) * off;
     }
     const auto better = error < best_error;
     best_error = better ? error : best_error;
@@ -135,9 +151,28 @@ uint16_t factor_for(float x) {
   return bits;
 }
 
+// Padded to whole groups; within each of them their mean is 1, which padding weighs, too.
+std::vector<float> by_group(std::span<const float> weights) {
+  std::vector<float> all(at((std::ssize(weights) + kGroup - 1) / kGroup * kGroup), 1.0f);
+  for (size_t begin = 0; begin < weights.size(); begin += kGroup) {
+    const std::span group(all.data() + begin, std::min(at(kGroup), weights.size() - begin));
+    std::ranges::copy(weights.subspan(begin, group.size()), group.begin());
+    const float largest = *std::ranges::max_element(group);
+    double sum = 0;
+    for (float& weight : group) {
+      CHECK(weight >= 0 && std::isfinite(weight));
+      weight = largest > 0 ? std::max(weight / largest, QuantisedRows::kLeastWeight) : 1.0f;
+      sum += weight;
+    }
+    for (float& weight : group) weight *= static_cast<float>(static_cast<double>(group.size()) / sum);
+  }
+  return all;
+}
+
 }  // namespace
 
-QuantisedRows::QuantisedRows(const QuantForm& form, std::vector<Tensor> parts) : form_(form), parts_(std::move(parts)) {
+QuantisedRows::QuantisedRows(const QuantForm& form, std::vector<Tensor> parts, std::span<const float> input_weights)
+    : form_(form), parts_(std::move(parts)) {
   for (const Tensor& part : parts_)
     CHECK(part.dtype == DType::kF32 || part.dtype == DType::kBF16 || part.dtype == DType::kF16);
   CHECK((form == kInt4 || form == kInt6 || form == kInt8) && !parts_.empty());
@@ -146,6 +181,8 @@ QuantisedRows::QuantisedRows(const QuantForm& form, std::vector<Tensor> parts) :
     CHECK(part.row_size() == n_in_);
     n_out_ += part.rows();
   }
+  CHECK(input_weights.empty() || std::ssize(input_weights) == n_in_);
+  if (form.min == MinKind::kU8) input_weights_ = by_group(input_weights);
 }
 
 // Inputs [begin, begin + kGroup) of row `row` as f32, zeros after the last.
@@ -169,18 +206,22 @@ void QuantisedRows::load(int64_t row, int64_t begin, float* out) const {
 }
 
 // Scales and minima of n rows from `first` on, as the bytes of `out`.
+template <bool kWeighed>
 void QuantisedRows::fit(int64_t first, int64_t n, QuantRows& out) const {
   const int64_t n_groups = form_.n_groups(n_in_);
   const auto largest_code = static_cast<float>((1 << form_.bits) - 1);
   std::vector<Lanes> values(at(n_groups * kGroup));  // of four rows
   std::vector<Fit> fits(at(n_groups));
+  const auto group_at = [&](int64_t g) {
+    return Group<kWeighed>{&values[at(g * kGroup)], kWeighed ? &input_weights_[at(g * kGroup)] : nullptr};
+  };
   for (int64_t i = 0; i < n; i += kLanes) {
     float rows[kLanes][kGroup];
     for (int64_t g = 0; g < n_groups; ++g) {
       for (int64_t lane = 0; lane < kLanes; ++lane) load(first + std::min(i + lane, n - 1), g * kGroup, rows[lane]);
       Lanes* group = &values[at(g * kGroup)];
       for (int64_t k = 0; k < kGroup; ++k) group[k] = Lanes{rows[0][k], rows[1][k], rows[2][k], rows[3][k]};
-      fits[at(g)] = search(group, largest_code);
+      fits[at(g)] = search(group_at(g), largest_code);
     }
     const int64_t n_lanes = std::min(kLanes, n - i);
     Fit factors{};
@@ -192,7 +233,7 @@ void QuantisedRows::fit(int64_t first, int64_t n, QuantRows& out) const {
       factors.low[lane] = f16_to_float(out.shared_mins[at(i + lane)]);
     }
     for (int64_t g = 0; g < n_groups; ++g) {
-      const Bytes bytes = round_fit(&values[at(g * kGroup)], fits[at(g)], factors, largest_code);
+      const Bytes bytes = round_fit(group_at(g), fits[at(g)], factors, largest_code);
       for (int64_t lane = 0; lane < n_lanes; ++lane) {
         out.scales[at((i + lane) * n_groups + g)] = static_cast<uint16_t>(bytes.scale[lane]);
         out.mins[at((i + lane) * n_groups + g)] = static_cast<uint16_t>(bytes.low[lane]);
@@ -205,7 +246,8 @@ void QuantisedRows::read(int64_t first, int64_t n, QuantRows& out) const {
   CHECK(0 < n && first + n <= n_out_);
   out.resize(form_, n, n_in_);
   const bool fitted = form_.min == MinKind::kU8;
-  if (fitted) fit(first, n, out);
+  if (fitted && input_weights_.empty()) fit<false>(first, n, out);
+  if (fitted && !input_weights_.empty()) fit<true>(first, n, out);
   const int64_t n_groups = form_.n_groups(n_in_);
   const auto largest_code = static_cast<float>((1 << form_.bits) - 1);
   for (int64_t i = 0; i < n; ++i) {

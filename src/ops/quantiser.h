@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <span>
 #include <vector>
 
 #include "base/quant_form.h"
@@ -18,9 +19,13 @@ inline constexpr int kQuantiserVersion = 2;
 //   least squares, the best one again with the codes it gives; then those bytes for them whose own codes have the least
 //   error.
 //   kInt8: the largest magnitude of a group is code 127, as in Q8_0, but codes are the nearest for the f16 scale.
+// input_weights [n_in], not negative: what a squared error counts by its input (its mean square, for the least error of
+// the product). Only those of one group are compared with each other: the least one counts as kLeastWeight of the
+// largest at least. Empty: all count alike. kInt8 does not depend on them.
 class QuantisedRows : public QuantSource {
  public:
-  QuantisedRows(const QuantForm& form, std::vector<Tensor> parts);
+  static constexpr float kLeastWeight = 1e-4f;  // below it, f32 sums of a group would be of the largest input alone
+  QuantisedRows(const QuantForm& form, std::vector<Tensor> parts, std::span<const float> input_weights = {});
   QuantForm form() const override { return form_; }
   int64_t n_out() const override { return n_out_; }
   int64_t n_in() const override { return n_in_; }
@@ -30,10 +35,12 @@ class QuantisedRows : public QuantSource {
 
  private:
   void load(int64_t row, int64_t begin, float* out) const;
+  template <bool kWeighed>
   void fit(int64_t first, int64_t n, QuantRows& out) const;
 
   QuantForm form_;
   std::vector<Tensor> parts_;
+  std::vector<float> input_weights_;  // [n_groups, group] of a mean of 1 in each group; or empty
   int64_t n_out_ = 0, n_in_ = 0;
   mutable std::atomic<bool> all_finite_{true};
 };

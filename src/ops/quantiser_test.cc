@@ -83,6 +83,72 @@ TEST(Quantiser, RowsAreWhatTheyAreHoweverTheyAreRead) {
   }
 }
 
+// What a row of one group becomes, input by input.
+std::vector<float> dequantised_group(const std::vector<float>& values, const std::vector<float>& weights) {
+  std::vector<float> row = values, found(32);
+  QuantRows read;
+  QuantisedRows(kInt4, {Tensor(row.data(), DType::kF32, {1, 32})}, weights).read(0, 1, read);
+  read.dequantise(0, found.data());
+  return found;
+}
+
+// Two inputs of each code, 0.2 above and below a line: it moves to where the weighted squares are least, by hand
+// 0.2 (a - b) / (a + b) for weights a above and b below. Bytes hold steps of 4 / 255.
+TEST(Quantiser, WeightedLeastSquaresByHand) {
+  std::vector<float> values;
+  for (int code = 0; code < 16; ++code) {
+    values.push_back(static_cast<float>(code) - 4.0f + 0.2f);
+    values.push_back(static_cast<float>(code) - 4.0f - 0.2f);
+  }
+  struct Case {
+    float above, below, first;
+  };
+  for (const Case& c : {Case{1, 1, -4.0f}, Case{3, 1, -3.9f}, Case{1, 3, -4.1f}, Case{9, 1, -3.84f}, Case{7, 0, -3.8f},
+                        Case{0, 1e-20f, -4.2f}, Case{0, 0, -4.0f}, Case{3e30f, 1e30f, -3.9f}}) {
+    std::vector<float> weights;
+    for (int code = 0; code < 16; ++code) weights.push_back(c.above), weights.push_back(c.below);
+    const std::vector<float> found = dequantised_group(values, weights);
+    for (const size_t i : {0, 1}) EXPECT_NEAR(found[i], c.first, 0.012f) << c.above << " " << c.below;
+    for (const size_t i : {30, 31}) EXPECT_NEAR(found[i], c.first + 15.0f, 0.05f) << c.above << " " << c.below;
+  }
+}
+
+TEST(Quantiser, EqualWeightsAreNone) {
+  const Values values(9, 83);
+  const std::vector<float> ones(83, 1.0f), more(83, 0.37f);
+  for (const QuantForm& form : {kInt4, kInt6, kInt8}) {
+    QuantRows none, equal;
+    QuantisedRows(form, {values.view}).read(0, 9, none);
+    for (const std::vector<float>& weights : {ones, more}) {
+      QuantisedRows(form, {values.view}, weights).read(0, 9, equal);
+      EXPECT_EQ(none.codes, equal.codes) << form.describe();
+      EXPECT_EQ(std::tie(none.scales, none.mins), std::tie(equal.scales, equal.mins)) << form.describe();
+      EXPECT_EQ(std::tie(none.shared_scales, none.shared_mins), std::tie(equal.shared_scales, equal.shared_mins));
+    }
+  }
+}
+
+// Of log-normal weights, as inputs of language models have them or more unequal.
+TEST(Quantiser, WeightsLowerTheErrorTheyWeigh) {
+  const Values values(128, 1024);
+  std::mt19937 random(5);
+  std::lognormal_distribution<float> draw(0.0f, 1.0f);
+  std::vector<float> weights(1024);
+  for (float& weight : weights) weight = draw(random);
+  const auto error = [&](const QuantForm& form, std::span<const float> given) {
+    const std::vector<float> found = dequantised(QuantisedRows(form, {values.view}, given));
+    double sum = 0;
+    for (size_t i = 0; i < found.size(); ++i) {
+      sum += double{weights[i % 1024]} * std::pow(double{found[i]} - double{values.memory[i]}, 2);
+    }
+    return sum;
+  };
+  for (const QuantForm& form : {kInt4, kInt6}) {
+    EXPECT_LT(error(form, weights), 0.9 * error(form, {})) << form.describe();
+  }
+  EXPECT_EQ(error(kInt8, weights), error(kInt8, {}));
+}
+
 TEST(Quantiser, EndsOfTheRange) {
   Values values(6, 64);
   const auto fill = [&](int64_t row, auto value) {

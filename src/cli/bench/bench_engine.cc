@@ -11,6 +11,9 @@ namespace vlcache {
 namespace {
 
 void check_names_one(const char* command, const ModelFlags& model, const std::string& random_weights) {
+  if (!random_weights.empty() && !model.calibrate.empty()) {
+    throw Error(ErrorCode::kInput, std::string(command) + ": --calibrate goes with -m: random weights have no prompts");
+  }
   if (model.model_dir.empty() != random_weights.empty()) return;
   throw Error(ErrorCode::kInput, std::string(command) + ": expected either -m DIR or --random-weights CONFIG.json");
 }

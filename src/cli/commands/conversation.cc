@@ -11,8 +11,8 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "cli/commands/request.h"
 #include "cli/flags/generate_flags.h"
+#include "cli/flags/request.h"
 #include "cli/terminal/markdown.h"
 #include "cli/terminal/progress.h"
 #include "engine/reuse/shortened_prefix.h"

@@ -243,7 +243,8 @@ Found find(const ModelFlags& flags, bool hashed) {
     const SafetensorsEntry& entry = *files->find(name);
     found.stored_bytes += entry.end - entry.begin;
   }
-  found.listing = Model::list(found.checkpoint, found.config, *found.backend, options.weights, hashed);
+  const std::string calibration = hashed ? calibration_digest(found.checkpoint, options) : "";
+  found.listing = Model::list(found.checkpoint, found.config, *found.backend, options.weights, hashed, calibration);
   return found;
 }
 

@@ -8,9 +8,9 @@
 #include "api/request_builder.h"
 #include "base/error.h"
 #include "base/format.h"
-#include "cli/commands/request.h"
 #include "cli/flags/command.h"
 #include "cli/flags/generate_flags.h"
+#include "cli/flags/request.h"
 #include "cli/terminal/progress.h"
 #include "io/image/encode.h"
 

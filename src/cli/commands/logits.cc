@@ -2,9 +2,9 @@
 #include <cstdio>
 
 #include "base/error.h"
-#include "cli/commands/request.h"
 #include "cli/flags/command.h"
 #include "cli/flags/media_flags.h"
+#include "cli/flags/request.h"
 #include "cli/terminal/progress.h"
 #include "engine/scheduler/scheduler.h"
 #include "io/safetensors.h"

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/machine.h"
 #include "base/threads.h"
+#include "cli/flags/calibrate_flag.h"
 #include "cli/flags/model_path.h"
 #include "cli/flags/packed_flags.h"
 #include "cli/terminal/progress.h"
@@ -96,6 +97,7 @@ void add_model_flags(const Command& command, ModelFlags& flags, const ModelFlagS
   command.add("--vision-weights", flags.vision_weights, "the same of the layers of the vision encoder")
       .one_of({"auto", "dense", "int8"})
       .show_default();
+  add_calibrate(command, flags.calibrate);
   add_packed_cache(command, flags.packed_cache);
   command
       .add("--activations", flags.activations,
@@ -175,7 +177,8 @@ ActivationBits activation_bits(const ModelFlags& flags) {
 }  // namespace
 
 std::string weights_form(const ModelFlags& flags, const Checkpoint& checkpoint) {
-  return Model::weights_form(checkpoint, weight_forms(flags), activation_bits(flags));
+  return Model::weights_form(checkpoint, weight_forms(flags), activation_bits(flags),
+                             calibration(flags.calibrate, flags.weights).digest);
 }
 
 EngineOptions engine_options(const ModelFlags& flags) {
@@ -185,6 +188,7 @@ EngineOptions engine_options(const ModelFlags& flags) {
   options.backend_options.max_isa = flags.max_isa;
   options.backend_options.activation_bits = activation_bits(flags);
   options.weights = weight_forms(flags);
+  options.calibration = calibration(flags.calibrate, flags.weights);
   options.packed = packed_cache(flags.packed_cache);
   if (flags.dtype != "auto") options.dtype = flags.dtype == "f32" ? DType::kF32 : DType::kBF16;
   if (flags.kv_dtype != "auto") options.kv_codec = flags.kv_dtype == "f32" ? KvCodec::kF32 : KvCodec::kBF16;

@@ -8,8 +8,8 @@
 
 #include "api/request_builder.h"
 #include "base/error.h"
-#include "cli/commands/request.h"
 #include "cli/flags/command.h"
+#include "cli/flags/request.h"
 #include "engine/engine.h"
 #include "engine/prompt/document_reader.h"
 #include "io/checkpoint/checkpoint.h"

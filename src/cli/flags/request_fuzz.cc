@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/fuzz_target.h"
-#include "cli/commands/request.h"
+#include "cli/flags/request.h"
 
 FUZZ_TARGET(request) {
   using namespace vlcache;

@@ -1,5 +1,5 @@
 // A line of JSON is parsed once, then every key is checked for type and range.
-#include "cli/commands/request.h"
+#include "cli/flags/request.h"
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 // Lines of `run --requests`: what they become, and the errors of invalid ones.
-#include "cli/commands/request.h"
+#include "cli/flags/request.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
