@@ -42,10 +42,12 @@ constexpr int64_t kFewRows = 16;
 // rows in 74 % of the time by values, 32 in 66 %.
 constexpr int64_t kWordDotRows = 12, kRowsBesideBf16 = 8;
 
-// Up to this many rows read codes as they are; more are worth making them bytes first. Measured on two cores, 11264 x
-// 2048, in 4 bits: 12 rows in 1.8 ms as they are and in 2.1, 16 in 2.4 and 2.1; in 8 bits: 16 rows in 2.6 ms and 2.5,
-// 17 in 3.0 and 3.8.
-constexpr int64_t kFewCodedRows = 12, kFewCodedRowsOf8Bits = 16;
+// Up to this many rows make bytes of codes in registers; for more they are stored first. Measured on one core, 11264 x
+// 2048, in 4 bits: 32 rows in 6.5 ms and 7.1, 64 in 13.1 and 13.1, 128 in 26.5 and 25.3.
+constexpr int64_t kFewCodedRows = 64;
+
+// Rows whose sums with a panel stay in L1 (8 KiB).
+constexpr int64_t kRowsInL1 = 32;
 
 // Elements of x that are made integers in the time it takes to wake a thread.
 constexpr int64_t kCodedPerThread = 4096;
@@ -231,7 +233,7 @@ DType Matmul::values_dtype() const { return isa_ < Isa::kAvx512Bf16 ? DType::kF3
 int64_t Matmul::quantised_scratch_bytes(int64_t n_rows, int64_t n_in) const {
   const int64_t n_coded = std::min(n_rows, most_coded_rows());
   int64_t bytes = n_coded > 0 ? CodedRows::bytes(n_coded, n_in, kCodedGroup) : 0, of_thread = 0;
-  if (codes_.byte_dots && n_coded > std::min(kFewCodedRows, kFewCodedRowsOf8Bits)) {
+  if (codes_.byte_dots && n_coded > kFewCodedRows) {
     constexpr QuantForm kLargest{.group = 16};  // the most scales; codes are bytes in tiles of any form
     of_thread = code_tile_bytes({kLargest, n_in});
   }
@@ -300,9 +302,9 @@ void Matmul::by_values(const Tensor& x, const QuantPanels& w, const Tensor& y, c
   run_panels({isa_, input.data, input.stride, dtype_bytes(input.dtype), x.rows(), values, y, epilogue, &w, &values_});
 }
 
-// x as integers for products with w, kCodedGroup rows at a time where there are many.
-CodedRows Matmul::coded(const Tensor& x, const QuantPanels& w, int64_t group) {
-  const CodedAs as{w.layout.form, codes_.activation_bits};
+// x as integers for products with w, `group` rows at a time.
+CodedRows Matmul::coded(const Tensor& x, const QuantPanels& w, int64_t group, bool one_byte) {
+  const CodedAs as{w.layout.form, codes_.activation_bits, one_byte};
   const QuantIsa isa{isa_, codes_.byte_dots};
   const int64_t n = x.rows(), n_in = w.layout.n_in;
   const CodedRows rows(coded_.get(CodedRows::bytes(n, n_in, group)), n, n_in, group);
@@ -320,18 +322,21 @@ CodedRows Matmul::coded(const Tensor& x, const QuantPanels& w, int64_t group) {
 }
 
 void Matmul::by_codes(const Tensor& x, const QuantPanels& w, const Tensor& y, const Epilogue& epilogue) {
-  const int64_t few = w.layout.form.bits == 8 ? kFewCodedRowsOf8Bits : kFewCodedRows;
-  if (codes_.byte_dots && x.rows() > few) return by_code_tiles(x, w, y, epilogue);
-  const QuantIsa isa{isa_, codes_.byte_dots};
   const int64_t n = x.rows();
-  const CodedRows rows = coded(x, w, 1);
-  const int64_t n_panels = (w.n_out + kPanel - 1) / kPanel;
+  if (codes_.byte_dots && n > kFewCodedRows) return by_code_tiles(x, w, y, epilogue);
+  const QuantIsa isa{isa_, codes_.byte_dots};
+  const bool few = n <= quant_rows(isa_), one_byte = !few && codes_.activation_bits == ActivationBits::k8;
+  const int64_t n_groups = (n + kMostGrouped - 1) / kMostGrouped;
+  const int64_t group = n > kFewCodedRows ? kCodedGroup : (n + n_groups - 1) / n_groups;
+  const CodedRows rows = coded(x, w, group, one_byte);
+  const int64_t n_panels = (w.n_out + kPanel - 1) / kPanel, at_once = kRowsInL1 / group * group;
   const auto panels = [&](int64_t begin, int64_t end) {
-    alignas(64) float sums[kQuantRows * kPanel];
+    alignas(64) float sums[kRowsInL1 * kPanel];
     for (int64_t p = begin; p < end; ++p) {
-      for (int64_t row = 0; row < n; row += kQuantRows) {
-        const int64_t n_rows = std::min(kQuantRows, n - row), column = p * kPanel;
-        quant_panel(isa, {rows, row, n_rows, w.layout, w.panel(p), sums});
+      for (int64_t row = 0; row < n; row += at_once) {
+        const int64_t n_rows = std::min(at_once, n - row), column = p * kPanel;
+        const QuantPanelArgs args{rows, row, n_rows, w.layout, w.panel(p), sums};
+        few ? quant_panel(isa, args) : quant_groups(isa, args, one_byte);
         finish_tile(isa_, {sums, kPanel, row, n_rows, column, std::min(kPanel, w.n_out - column)}, epilogue, y);
       }
     }
@@ -344,7 +349,7 @@ void Matmul::by_codes(const Tensor& x, const QuantPanels& w, const Tensor& y, co
 }
 
 void Matmul::by_code_tiles(const Tensor& x, const QuantPanels& w, const Tensor& y, const Epilogue& epilogue) {
-  const CodedRows rows = coded(x, w, kCodedGroup);
+  const CodedRows rows = coded(x, w, kCodedGroup, codes_.activation_bits == ActivationBits::k8);
   values_.resize(std::max(values_.size(), static_cast<size_t>(n_threads())));
   for (Scratch& tile : values_) tile.get(code_tile_bytes(w.layout));
   const TilingRules rules{.tasks_per_thread = kQuantTasksPerThread, .row_unit = kCodedGroup};

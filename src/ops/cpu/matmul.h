@@ -64,7 +64,7 @@ class Matmul {
   int64_t most_coded_rows() const;  // multiplied with codes
   DType values_dtype() const;       // of panels of quantised weights as values
   void by_code_tiles(const Tensor& x, const QuantPanels& w, const Tensor& y, const Epilogue& epilogue);
-  CodedRows coded(const Tensor& x, const QuantPanels& w, int64_t group);
+  CodedRows coded(const Tensor& x, const QuantPanels& w, int64_t group, bool one_byte);
   bool by_tiles(const Tensor& x, const Panels& w, const Tensor& y, const Epilogue& epilogue, bool packed);
   Tensor dense(const Tensor& x, DType dtype);  // x itself, or a copy
 

@@ -190,12 +190,16 @@ class Quads {
   const TableBytes& table_;
 };
 
-// Calls body.operator()<quad>() for the quads [kBegin, kEnd).
+// For lambdas that `unrolled` calls: compilers leave large ones out of line, with all vectors in memory.
+#undef VLCACHE_LAMBDA
+#define VLCACHE_LAMBDA HWY_ATTR __attribute__((always_inline))
+
+// Calls body.operator()<i>() for i in [kBegin, kEnd).
 template <size_t kBegin, size_t kEnd, typename Body>
-HWY_INLINE void for_quads(const Body& body) {
+HWY_INLINE void unrolled(const Body& body) {
   if constexpr (kBegin < kEnd) {
     body.template operator()<kBegin>();
-    for_quads<kBegin + 1, kEnd>(body);
+    unrolled<kBegin + 1, kEnd>(body);
   }
 }
 
@@ -231,20 +235,104 @@ HWY_INLINE I32Vec byte_dot(I32Vec sum, U32Vec w, U32Vec x) {
   return sum;
 }
 
-// The same with the four bytes of x from kAt on, for all lanes. The operand "m" says what is read; "r" keeps the
+// The same with the four bytes from kAt on of `x`, for all lanes. The operand "m" says what is read; "r" keeps the
 // compiler from making a register of each address.
-template <size_t kAt>
-HWY_INLINE I32Vec byte_dot(I32Vec sum, U32Vec w, const CodedUnit& x) {
+template <size_t kAt, size_t kRows>
+HWY_INLINE I32Vec byte_dot(I32Vec sum, U32Vec w, const CodedUnit (&x)[kRows]) {
 #if HWY_TARGET == HWY_AVX2
   uint32_t bytes;
-  std::memcpy(&bytes, x.codes + kAt, 4);
+  std::memcpy(&bytes, x[0].codes + kAt, 4);
   return byte_dot(sum, w, hn::Set(U32Tag(), bytes));
 #else
-  asm("vpdpbusd %c4(%2)%{1to16%}, %1, %0" : "+v"(sum.raw) : "v"(w.raw), "r"(x.codes), "m"(x), "i"(kAt));
+  asm("vpdpbusd %c4(%2)%{1to16%}, %1, %0" : "+v"(sum.raw) : "v"(w.raw), "r"(x), "m"(x), "i"(kAt));
   return sum;
 #endif
 }
 #endif
+
+// sum + the four products of each lane with words of x, in the order 0, 2, 1, 3.
+HWY_INLINE I32Vec word_dot(I32Vec sum, U32Vec w, const std::byte* x) {
+  const U32Tag d;
+  const U32Vec even = hn::And(w, hn::Set(d, 0x00ff00ffu)), odd = hn::And(hn::ShiftRight<8>(w), hn::Set(d, 0x00ff00ffu));
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+  const hn::Repartition<int16_t, F32Tag> d16;
+  const uint32_t* pairs = reinterpret_cast<const uint32_t*>(x);
+  I32Vec rest = hn::Zero(I32Tag());  // not used on x86, where lanes stay in their order
+  sum = hn::ReorderWidenMulAccumulate(I32Tag(), hn::BitCast(d16, even), hn::BitCast(d16, hn::Set(d, pairs[0])), sum,
+                                      rest);
+  return hn::ReorderWidenMulAccumulate(I32Tag(), hn::BitCast(d16, odd), hn::BitCast(d16, hn::Set(d, pairs[1])), sum,
+                                       rest);
+#else
+  const I32Tag di;
+  const int16_t* v = reinterpret_cast<const int16_t*>(x);
+  const U32Vec byte = hn::Set(d, 0xffu);
+  const auto add = [&](U32Vec bytes, int16_t value) {
+    sum = hn::Add(sum, hn::Mul(hn::BitCast(di, hn::And(bytes, byte)), hn::Set(di, int32_t{value})));
+  };
+  add(even, v[0]), add(hn::ShiftRight<16>(even), v[1]), add(odd, v[2]), add(hn::ShiftRight<16>(odd), v[3]);
+  return sum;
+#endif
+}
+
+// How rows are coded: words, or bytes of VNNI, two halves or one of each input.
+enum class Dots { kWords, kHalves, kOneByte };
+
+// to[r] = starts + the sums of a vector of outputs over quads [kBegin, kEnd) of a unit, of kRows rows. Products of the
+// rows alternate: a row's own wait for each other, and a scheduler's window holds only those of about four rows.
+template <Dots kDots, size_t kBegin, size_t kEnd, size_t kRows>
+HWY_INLINE void unit_dots(const U32Vec (&w)[kQuads], const CodedUnit (&x)[kRows], const UnitSums (&sums)[kRows],
+                          size_t band, I32Vec (&to)[kRows]) {
+  const I32Tag di;
+  unrolled<0, kRows>([&]<size_t kRow>() VLCACHE_LAMBDA { to[kRow] = hn::Set(di, sums[kRow].starts[band]); });
+#if defined(VLCACHE_BYTE_DOTS)
+  if constexpr (kDots != Dots::kWords) {
+    I32Vec high[kRows];
+    unrolled<0, kRows>([&]<size_t kRow>() VLCACHE_LAMBDA { high[kRow] = hn::Zero(di); });
+    unrolled<kBegin, kEnd>([&]<size_t kQuad>() VLCACHE_LAMBDA {
+      unrolled<0, kRows>([&]<size_t kRow>() VLCACHE_LAMBDA {
+        constexpr size_t kAt = kRow * sizeof(CodedUnit) + 4 * kQuad;
+        if constexpr (kDots == Dots::kHalves) {
+          high[kRow] = byte_dot<kAt>(high[kRow], w[kQuad], x);
+          to[kRow] = byte_dot<kAt + kUnit>(to[kRow], w[kQuad], x);
+        } else {
+          to[kRow] = byte_dot<kAt>(to[kRow], w[kQuad], x);
+        }
+      });
+    });
+    if constexpr (kDots == Dots::kHalves) {
+      unrolled<0, kRows>([&]<size_t kRow>()
+                             VLCACHE_LAMBDA { to[kRow] = hn::Add(hn::ShiftLeft<7>(high[kRow]), to[kRow]); });
+    }
+    return;
+  }
+#endif
+  unrolled<kBegin, kEnd>([&]<size_t kQuad>() VLCACHE_LAMBDA {
+    unrolled<0, kRows>([&]<size_t kRow>()
+                           VLCACHE_LAMBDA { to[kRow] = word_dot(to[kRow], w[kQuad], x[kRow].codes + 8 * kQuad); });
+  });
+}
+
+// acc[r] += the products of a unit's codes w with kRows rows, for a vector of outputs and one of the unit's kBands
+// groups. What codes stand for: scale * code + min.
+template <Dots kDots, size_t kBand, size_t kBands, size_t kRows>
+HWY_INLINE void add_band(const U32Vec (&w)[kQuads], const CodedUnit (&x)[kRows], const UnitSums (&sums)[kRows],
+                         F32Vec scale, F32Vec min, F32Vec (&acc)[kRows]) {
+  const F32Tag d;
+  constexpr size_t kOfBand = static_cast<size_t>(kQuads) / kBands;
+  I32Vec products[kRows];
+  unit_dots<kDots, kBand * kOfBand, (kBand + 1) * kOfBand>(w, x, sums, kBand, products);
+  unrolled<0, kRows>([&]<size_t kRow>() VLCACHE_LAMBDA {
+    const F32Vec scaled = hn::Mul(hn::ConvertTo(d, products[kRow]), hn::Set(d, sums[kRow].scale));
+    acc[kRow] = hn::MulAdd(scaled, scale, acc[kRow]);
+    acc[kRow] = hn::MulAdd(min, hn::Set(d, sums[kRow].sums[kBand]), acc[kRow]);
+  });
+}
+
+// kRows rows of one group, from a unit's first one.
+template <size_t kRows, typename T>
+HWY_INLINE const T (&rows_of(const T* first))[kRows] {
+  return *reinterpret_cast<const T(*)[kRows]>(first);
+}
 
 }  // namespace vlcache::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

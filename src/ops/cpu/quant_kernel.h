@@ -18,19 +18,17 @@ struct CodedUnit {
 };
 struct UnitSums {
   float scale;
-  float sums[2] = {};    // of scale v over the unit, or over each half where groups are halves: what minima multiply
-  int32_t less[2] = {};  // the same of v, times what codes exceed their values by
+  float sums[2] = {};      // of scale v over the unit, or over each half where groups are halves: what minima multiply
+  int32_t starts[2] = {};  // minus the same of v, times what codes exceed their values by: where integer sums start
   int32_t unused[3] = {};
 };
 
-// n_rows rows of n_units units. Row by row, or, for kernels that take many, kCodedGroup rows at a time: their units 0,
-// then their units 1, ...
-inline constexpr int64_t kCodedGroup = 8;
+// n_rows rows of n_units units, some rows at a time: the units 0 of a group's rows, then their units 1, ...
 struct CodedRows {
   CodedUnit* units;
   UnitSums* sums;
   int64_t n_rows, n_units;
-  int64_t group;  // 1 or kCodedGroup
+  int64_t group;
 
   // Of rows that fill their groups.
   static int64_t bytes(int64_t n_rows, int64_t n_in, int64_t group) {
@@ -38,16 +36,14 @@ struct CodedRows {
   }
   static int64_t units_of(int64_t n_in) { return (n_in + kUnit - 1) / kUnit; }
 
-  CodedRows(std::byte* memory, int64_t n_rows, int64_t n_in, int64_t group = 1)
+  CodedRows(std::byte* memory, int64_t n_rows, int64_t n_in, int64_t group)
       : units(reinterpret_cast<CodedUnit*>(memory)),
         sums(reinterpret_cast<UnitSums*>(units + round_up(n_rows, group) * units_of(n_in))),
         n_rows(n_rows),
         n_units(units_of(n_in)),
         group(group) {}
 
-  int64_t at(int64_t row, int64_t unit) const {
-    return group == 1 ? row * n_units + unit : (row / group * n_units + unit) * group + row % group;
-  }
+  int64_t at(int64_t row, int64_t unit) const { return (row / group * n_units + unit) * group + row % group; }
   CodedRows part(int64_t begin, int64_t end) const {  // rows [begin, end), from a group's first one
     CodedRows rows = *this;
     rows.units += begin * n_units, rows.sums += begin * n_units, rows.n_rows = end - begin;
@@ -65,7 +61,8 @@ struct QuantIsa {
 // becomes NaN.
 struct CodedAs {
   QuantForm form;
-  ActivationBits bits = ActivationBits::k15;  // k8: |v| <= 127; for tiles, [32] s8 of v alone
+  ActivationBits bits = ActivationBits::k15;  // k8: |v| <= 127
+  bool one_byte = false;                      // k8: units are [32] s8 of v alone, where dot products take bytes
 };
 void code_rows(QuantIsa isa, const Tensor& x, const CodedAs& as, const CodedRows& rows);
 
@@ -73,17 +70,22 @@ void code_rows(QuantIsa isa, const Tensor& x, const CodedAs& as, const CodedRows
 // of rows.
 struct QuantPanelArgs {
   const CodedRows& rows;
-  int64_t first_row, n_rows;  // at most kQuantRows
+  int64_t first_row, n_rows;
   const QuantLayout& layout;
   const std::byte* panel;
   float* acc;  // [n_rows, 64]
 };
-inline constexpr int64_t kQuantRows = 4;  // whose sums, 4 x 4 vectors, leave registers for a unit's codes
+// One group of at most quant_rows(isa) rows: their sums, 4 x 4 vectors of 512 bits, leave registers for a unit's codes.
+inline int64_t quant_rows(Isa isa) { return isa >= Isa::kAvx512 ? 4 : 1; }
 void quant_panel(QuantIsa isa, const QuantPanelArgs& args);
+// To the bit the same for any number of rows, from a group's first one, with sums in memory. one_byte: of CodedAs.
+inline constexpr int64_t kMostGrouped = 9;  // rows of a group whose sums of a unit fit registers of 512 bits
+void quant_groups(QuantIsa isa, const QuantPanelArgs& args, bool one_byte);
 
 // Half a panel as a kernel of many rows reads it: its codes as bytes [n_units][8 quads][32 outputs][4], its
 // scales and minima as f32 [n_units][bands][32].
 inline constexpr int64_t kTileOutputs = kPanel / 2;
+inline constexpr int64_t kCodedGroup = 8;  // rows of a group for tiles
 struct CodeTile {
   const uint32_t* codes;
   const float *scales, *mins;

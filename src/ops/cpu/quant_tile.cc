@@ -40,7 +40,7 @@ HWY_NOINLINE void read_tiles(const QuantLayout& layout, const std::byte* panel, 
         uint32_t* bytes = to_codes + to * kQuads * kTileOutputs;
         for (size_t v = 0; v < kTileOutputs; v += kTileLanes) {
           const Quads<kBits, kTable> quads(codes, static_cast<size_t>(first) + v, table);
-          for_quads<0, kQuads>([&]<size_t kQuad>() HWY_ATTR {
+          unrolled<0, kQuads>([&]<size_t kQuad>() HWY_ATTR {
             hn::StoreU(quads.template get<kQuad>(), d, bytes + kQuad * kTileOutputs + v);
           });
         }
@@ -122,10 +122,10 @@ HWY_NOINLINE void multiply_rows(const CodedUnit* x, const UnitSums* x_sums, cons
 #pragma GCC unroll 8
       for (size_t r = 0; r < kTileRows; ++r) {
         const F32Vec x_scale = hn::Set(d, x_sums[r].scale), x_sum = hn::Set(d, x_sums[r].sums[band]);
-        const I32Vec less = hn::Set(di, x_sums[r].less[band]);
+        const I32Vec start = hn::Set(di, x_sums[r].starts[band]);
 #pragma GCC unroll 2
         for (size_t v = 0; v < kTileVectors; ++v) {
-          const F32Vec scaled = hn::Mul(hn::ConvertTo(d, hn::Sub(sums[r][v], less)), x_scale);
+          const F32Vec scaled = hn::Mul(hn::ConvertTo(d, hn::Add(sums[r][v], start)), x_scale);
           acc[r][v] = hn::MulAdd(scaled, hn::Load(d, scales + v * kTileLanes), acc[r][v]);
           acc[r][v] = hn::MulAdd(hn::Load(d, mins + v * kTileLanes), x_sum, acc[r][v]);
         }

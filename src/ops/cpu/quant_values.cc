@@ -34,7 +34,7 @@ HWY_NOINLINE void dequantise_typed(const QuantLayout& layout, const std::byte* p
     for (int64_t unit = 0; unit < walk.block().n_units; ++unit, codes += code_bytes) {
       for (size_t v = 0; v < kLanes64; ++v) {
         const Quads<kBits, kTable> quads(codes, v * kLanes, table);
-        for_quads<0, kQuads>([&]<size_t kQuad>() HWY_ATTR {
+        unrolled<0, kQuads>([&]<size_t kQuad>() HWY_ATTR {
           const U32Vec four = quads.template get<kQuad>();
           const size_t at = kQuad * bands / kQuads * kPanel + v * kLanes;
           const F32Vec s = hn::Load(d, scales.scales + at), m = hn::Load(d, scales.mins + at);

@@ -1,0 +1,134 @@
+// Many rows with the codes of quantised panels: the codes of 16 outputs and a unit become bytes in registers once for
+// all rows, whose sums are in L1.
+#include <algorithm>
+
+#include "base/error.h"
+#include "ops/cpu/quant_kernel.h"
+#include "ops/cpu/simd.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/cpu/quant_rows.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "ops/cpu/quant-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace vlcache::cpu::HWY_NAMESPACE {
+
+// A vector of outputs and a unit: codes as bytes, and scales and minima of each band.
+template <size_t kBands>
+struct UnitWeights {
+  U32Vec codes[kQuads];
+  F32Vec scale[kBands], min[kBands];
+};
+
+// The products with kRows rows beside each other, into acc[row][64].
+template <Dots kDots, size_t kRows, size_t kBands>
+HWY_INLINE void add_rows(const CodedUnit* units, const UnitSums* of_units, const UnitWeights<kBands>& w, float* acc) {
+  const F32Tag d;
+  const auto& x = rows_of<kRows>(units);
+  const auto& sums = rows_of<kRows>(of_units);
+  F32Vec sum[kRows];
+  unrolled<0, kRows>([&]<size_t kRow>() VLCACHE_LAMBDA { sum[kRow] = hn::Load(d, acc + kRow * kPanel); });
+  add_band<kDots, 0, kBands>(w.codes, x, sums, w.scale[0], w.min[0], sum);
+  if constexpr (kBands == 2) add_band<kDots, 1, kBands>(w.codes, x, sums, w.scale[1], w.min[1], sum);
+  unrolled<0, kRows>([&]<size_t kRow>() VLCACHE_LAMBDA { hn::Store(sum[kRow], d, acc + kRow * kPanel); });
+}
+
+// Rows at once: on 512 bits a whole group, because a few rows' sums wait for each other (a scheduler's window of 97
+// holds four rows' products and what follows them). Less than half a group comes row by row.
+constexpr size_t kMostTogether = hn::MaxLanes(F32Tag()) == 16 ? kMostGrouped : 1;
+
+// The products with the n rows of a group.
+template <Dots kDots, size_t kTogether, size_t kBands>
+HWY_INLINE void add_group(const CodedUnit* x, const UnitSums* sums, int64_t n, const UnitWeights<kBands>& w,
+                          float* acc) {
+  constexpr size_t kNext = kTogether > kMostTogether / 2 ? kTogether - 1 : 1;
+  if constexpr (kTogether > 1) {
+    if (n != kTogether) return add_group<kDots, kNext>(x, sums, n, w, acc);
+  }
+  for (; n > 0; n -= kTogether, x += kTogether, sums += kTogether, acc += kTogether * kPanel) {
+    add_rows<kDots, kTogether>(x, sums, w, acc);
+  }
+}
+
+// The products of a vector of outputs with all rows and a unit.
+template <Dots kDots, size_t kBands>
+HWY_INLINE void add_unit(const QuantPanelArgs& args, int64_t unit, const UnitWeights<kBands>& w, float* acc) {
+  const CodedRows& rows = args.rows;
+  for (int64_t first = 0; first < args.n_rows; first += rows.group, acc += rows.group * kPanel) {
+    const int64_t at = rows.at(args.first_row + first, unit), n = std::min(rows.group, args.n_rows - first);
+    add_group<kDots, kMostTogether>(rows.units + at, rows.sums + at, n, w, acc);
+  }
+}
+
+template <Dots kDots, int kBits, bool kTable, size_t kBands>
+HWY_NOINLINE void panel_of_groups(const QuantPanelArgs& args) {
+  constexpr size_t kLanes = hn::MaxLanes(F32Tag());
+  const QuantLayout& layout = args.layout;
+  const TableBytes table(layout.form);
+  const ReadScales read = scales_reader(layout.form);
+  std::fill_n(args.acc, args.n_rows * kPanel, 0.0f);
+  BlockScales scales;
+  constexpr size_t kAhead = (static_cast<size_t>(kBits * kUnit * kPanel / 8) / kLanes64 + 127) / 64 * 64;
+  const int64_t code_bytes = layout.unit_bytes();
+  int64_t unit = 0;
+  for (BlockWalk walk(layout, args.panel); walk.next();) {
+    read(walk.block(), int64_t{kBands} * kPanel, scales);
+    const std::byte* codes = walk.block().units;
+    for (const int64_t end = unit + walk.block().n_units; unit < end; ++unit, codes += code_bytes) {
+      for (size_t v = 0; v < kLanes64; ++v) {
+        const Quads<kBits, kTable> quads(codes, v * kLanes, table);
+        UnitWeights<kBands> w;
+        unrolled<0, kQuads>([&]<size_t kQuad>() VLCACHE_LAMBDA { w.codes[kQuad] = quads.template get<kQuad>(); });
+        for (size_t line = v * kAhead; line < (v + 1) * kAhead; line += 64) prefetch(codes + line);
+        const size_t output = v * kLanes;
+        for (size_t band = 0; band < kBands; ++band) {
+          w.scale[band] = hn::Load(F32Tag(), scales.scales + band * kPanel + output);
+          w.min[band] = hn::Load(F32Tag(), scales.mins + band * kPanel + output);
+        }
+        add_unit<kDots, kBands>(args, unit, w, args.acc + output);
+      }
+    }
+  }
+}
+
+template <Dots kDots>
+HWY_INLINE void groups(const QuantPanelArgs& args) {
+  for_form(args.layout.form, [&]<int kBits, bool kTable>() VLCACHE_LAMBDA {
+    if (args.layout.bands() == 1) return panel_of_groups<kDots, kBits, kTable, 1>(args);
+    panel_of_groups<kDots, kBits, kTable, 2>(args);
+  });
+}
+
+void rows_by_words(const QuantPanelArgs& args) { groups<Dots::kWords>(args); }
+void rows_by_bytes(const QuantPanelArgs& args, bool one_byte) {
+#if defined(VLCACHE_BYTE_DOTS)
+  one_byte ? groups<Dots::kOneByte>(args) : groups<Dots::kHalves>(args);
+#else
+  (void)args, (void)one_byte;
+  CHECK(false);
+#endif
+}
+
+}  // namespace vlcache::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace vlcache::cpu {
+namespace {
+
+HWY_EXPORT(rows_by_words);
+HWY_EXPORT(rows_by_bytes);
+
+}  // namespace
+
+void quant_groups(QuantIsa isa, const QuantPanelArgs& args, bool one_byte) {
+  CHECK(args.first_row % args.rows.group == 0);
+  if (isa.byte_dots) return VLCACHE_SIMD(isa.isa, rows_by_bytes)(args, one_byte);
+  VLCACHE_SIMD(isa.isa, rows_by_words)(args);
+}
+
+}  // namespace vlcache::cpu
+#endif
