@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include "base/json.h"
 
 namespace vlcache {
 
@@ -22,6 +25,14 @@ inline std::vector<std::string> case_names() {
   }
   std::sort(names.begin(), names.end());
   return names;
+}
+
+// Matrices of a fixture of tests/fixtures/quantised that it stores as codes, each stacked expert by itself.
+inline int64_t n_coded_matrices(const std::filesystem::path& fixture) {
+  int64_t n = 0;
+  const Json matrices = load_json(fixture / "case.json")["matrices"];
+  for (const Json& matrix : matrices) n += matrix["shape"].size() == 3 ? matrix["shape"][0].get<int64_t>() : 1;
+  return n;
 }
 
 // As a part of a test's name, which has letters, digits and "_" only.

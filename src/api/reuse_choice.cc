@@ -27,7 +27,8 @@ void check_reuse(std::string_view how) {
   if (!is_word(how)) parse_reuse_chooser(how);
 }
 
-ReuseChoice::ReuseChoice(const ReuseFlags& flags, const ModelFiles& model, const ImageKvForm& form)
+ReuseChoice::ReuseChoice(const ReuseFlags& flags, const ModelFiles& model, const ImageKvForm& form,
+                         std::string_view weights)
     : how_(flags.how),
       rule_{.margin = flags.margin},
       keep_exact_(flags.keep_exact),
@@ -42,6 +43,10 @@ ReuseChoice::ReuseChoice(const ReuseFlags& flags, const ModelFiles& model, const
     verdict_ = judge(*plan_, rule_);
     if (plan_->model != model.fingerprint()) {
       throw Error(ErrorCode::kInput, path.string() + ": a plan for another model than " + model.where());
+    }
+    if (plan_->weights != weights) {
+      throw Error(ErrorCode::kInput, path.string() + ": the plan was measured with other weights (" + plan_->weights +
+                                         ") than these (" + std::string(weights) + ")");
     }
   } catch (const Error& e) {
     if (!flags.plan.empty()) throw;

@@ -240,6 +240,14 @@ void Safetensors::release(std::string_view name) const {
   if (it != impl_->items.end()) it->second.file->release(it->second.entry.begin, it->second.entry.end);
 }
 
+void Safetensors::release_part(std::string_view name, int64_t begin, int64_t end) const {
+  const auto it = impl_->items.find(name);
+  if (it == impl_->items.end()) return;
+  const SafetensorsEntry& entry = it->second.entry;
+  CHECK(0 <= begin && begin <= end && end <= entry.end - entry.begin);
+  it->second.file->release(entry.begin + begin, entry.begin + end);
+}
+
 int64_t Safetensors::data_bytes() const {
   int64_t bytes = 0;
   for (const auto& [name, item] : impl_->items) bytes += item.entry.end - item.entry.begin;

@@ -56,8 +56,9 @@ class Safetensors {
 
   // Returns a tensor's memory to the system; reading it again reads the file again.
   void release(std::string_view name) const;
-  int64_t data_bytes() const;        // of all tensors
-  const std::string& where() const;  // the file or the index, for errors
+  void release_part(std::string_view name, int64_t begin, int64_t end) const;  // of bytes [begin, end) of it
+  int64_t data_bytes() const;                                                  // of all tensors
+  const std::string& where() const;                                            // the file or the index, for errors
   // A line for each file: its real path, size, time of change, inode and a hash of its header. Files that were replaced
   // or changed have another one.
   std::string identity() const;

@@ -63,6 +63,8 @@ std::unique_ptr<TensorSource> source_of(const Checkpoint& checkpoint) {
   return checkpoint_source(checkpoint.tensors(), QuantisedTensors::open(checkpoint.config(), checkpoint.tensors()));
 }
 
+}  // namespace
+
 std::array<uint8_t, 16> model_fingerprint(const WeightHash& weights, std::span<const LoadedMatrix> matrices,
                                           const Backend& backend, const std::string& config_json) {
   Sha256 hash;
@@ -76,12 +78,15 @@ std::array<uint8_t, 16> model_fingerprint(const WeightHash& weights, std::span<c
   if (backend.activation_bits() == ActivationBits::k8) add("activations of 8 bits");
   for (const LoadedMatrix& matrix : matrices) {
     if (!matrix.quantised) continue;
-    add(matrix.name + " " + matrix.form + " quantiser " + std::to_string(kQuantiserVersion));
+    const std::string maker = matrix.quantiser == 0 ? "" : " quantiser " + std::to_string(matrix.quantiser);
+    add(matrix.name + " " + matrix.form + maker);
   }
   std::array<uint8_t, 16> fingerprint{};
   std::ranges::copy_n(hash.finish().begin(), std::ssize(fingerprint), fingerprint.begin());
   return fingerprint;
 }
+
+namespace {
 
 [[noreturn]] void no_images(const ModelConfig& config) {
   throw Error(ErrorCode::kInput, "an image was given to a model (" + config.model_type + ") that takes text only");
@@ -124,6 +129,18 @@ Model::Listing Model::list(const Checkpoint& checkpoint, const ModelConfig& conf
         model_fingerprint(listing.weights.hash, listing.weights.matrices, backend, checkpoint.config().raw().dump());
   }
   return listing;
+}
+
+std::string Model::weights_form(const Checkpoint& checkpoint, const WeightForms& forms, ActivationBits bits) {
+  const bool coded = QuantisedTensors::open(checkpoint.config(), checkpoint.tensors()) != nullptr;
+  const auto name = [&](WeightChoice choice) {
+    return std::string(weight_choice_name(choice == WeightChoice::kAuto && !coded ? WeightChoice::kDense : choice));
+  };
+  std::string form = name(forms.text);
+  if (const std::string vision = name(forms.vision); vision != "dense") form += ", vision " + vision;
+  if (forms.quantised()) form += ", quantiser " + std::to_string(kQuantiserVersion);
+  if (bits == ActivationBits::k8) form += ", activations int8";
+  return form;
 }
 
 std::unique_ptr<Model> Model::load(const Checkpoint& checkpoint, Backend& backend, const LoadOptions& options) {

@@ -35,6 +35,11 @@ struct VisionOutput {
   Tensor record() const;
 };
 
+// Hash of the weights, the forms of quantised ones, config.json and the arithmetic: two models with the same
+// fingerprint compute the same. The version of the quantiser is part of it where it made codes.
+std::array<uint8_t, 16> model_fingerprint(const WeightHash& weights, std::span<const LoadedMatrix> matrices,
+                                          const Backend& backend, const std::string& config_json);
+
 class Model {
  public:
   // The backend must outlive the model. Throws Error for anything wrong in the checkpoint.
@@ -57,8 +62,6 @@ class Model {
   int64_t weight_bytes() const { return weights_.bytes; }
   PackedUse packed_file() const { return weights_.packed_file; }
   const Weights& weights() const { return weights_; }
-  // Hash of the weights, the forms of quantised ones, config.json and the arithmetic: two models with the same
-  // fingerprint compute the same.
   const std::array<uint8_t, 16>& fingerprint() const { return fingerprint_; }
   // Of a checkpoint that is not loaded: what `load` would keep, and the fingerprint it would have. `hashed`: else there
   // is none, as it needs every byte of the weights.
@@ -68,6 +71,10 @@ class Model {
   };
   static Listing list(const Checkpoint& checkpoint, const ModelConfig& config, Backend& backend,
                       const WeightForms& forms, bool hashed);
+
+  // The form of the weights that `load` would make, as a plan names it that was measured with it: "dense",
+  // "int4, vision int8, quantiser 2". Reads headers alone.
+  static std::string weights_form(const Checkpoint& checkpoint, const WeightForms& forms, ActivationBits bits);
 
   // ---- language ---------------------------------------------------------------------------------------------------
   void embed(std::span<const int32_t> ids, const Tensor& x) const { decoder_.embed(ids, x); }

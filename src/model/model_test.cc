@@ -57,6 +57,10 @@ class ModelTest : public testing::Test {
   std::filesystem::path dir_;
 };
 
+std::filesystem::path coded_fixture(std::string_view name) {
+  return std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/quantised" / name;
+}
+
 TEST_F(ModelTest, FormsOfWeightsArePartOfTheFingerprint) {
   const Checkpoint checkpoint(fixture_model("llava-clip"));
   const auto load = [&](WeightForms forms) { return Model::load(checkpoint, *backend_, {.forms = forms}); };
@@ -71,6 +75,27 @@ TEST_F(ModelTest, FormsOfWeightsArePartOfTheFingerprint) {
   EXPECT_EQ(load({})->fingerprint(), Model::load(checkpoint, *backend_)->fingerprint());
   EXPECT_EQ(load({.dense = DType::kF32})->fingerprint(), load({})->fingerprint());
   EXPECT_THAT(error_of([&] { load({.dense = DType::kBF16}); }), HasSubstr("--weights bf16 with arithmetic in f32"));
+}
+
+// Another version of the quantiser makes another model of values, and the same one of codes that the file has.
+TEST_F(ModelTest, TheQuantiserIsPartOfTheFingerprintWhereItMadeCodes) {
+  const auto bytes_of_x = make_backend("ref", DType::kBF16, {.activation_bits = ActivationBits::k8});
+  const auto prints = [&](const WeightForms& forms) {
+    std::vector<LoadedMatrix> matrices =
+        Model::load(Checkpoint(coded_fixture("awq")), *backend_, {.forms = forms})->weights().matrices;
+    const auto print = [&](const Backend& backend) { return model_fingerprint({}, matrices, backend, "{}"); };
+    const auto now = print(*backend_);
+    EXPECT_NE(print(*bytes_of_x), print(*make_backend("ref", DType::kBF16)));
+    for (LoadedMatrix& m : matrices) m.quantiser += static_cast<int>(m.quantiser > 0);
+    const auto later = print(*backend_);
+    matrices[1].form = "another";
+    EXPECT_NE(print(*backend_), later);
+    return std::pair(now, later);
+  };
+  const auto [kept, kept_later] = prints({});
+  EXPECT_EQ(kept, kept_later);
+  const auto [made, made_later] = prints({.text = WeightChoice::kInt4});
+  EXPECT_NE(made, made_later);
 }
 
 // v and down are told apart from what they are fused with, in files with one matrix for all and with one for each.
@@ -113,10 +138,6 @@ TEST_F(ModelTest, ReportsLoadProgress) {
   EXPECT_EQ(model->n_parameters() * 2, total);  // a bf16 checkpoint
   EXPECT_FALSE(model->sees_images());
   EXPECT_THAT(error_of([&] { model->encode_image({}); }), HasSubstr("takes text only"));
-}
-
-std::filesystem::path coded_fixture(std::string_view name) {
-  return std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/quantised" / name;
 }
 
 // A matrix moves several times while it is quantised, and never back.
@@ -176,6 +197,35 @@ TEST_F(ModelTest, ListsWhatItWouldLoad) {
   }
   const auto bytes_of_x = make_backend("cpu", DType::kBF16, {.activation_bits = ActivationBits::k8});
   expect_listed(fixture_model("llama-gqa4"), *bytes_of_x, kQuantised);
+}
+
+// Activations of 8 bits are refused before a matrix is loaded where none will be quantised, and taken where any is.
+TEST_F(ModelTest, RefusesActivationsOfBytesWithDenseWeights) {
+  const auto bytes_of_x = make_backend("cpu", DType::kBF16, {.activation_bits = ActivationBits::k8});
+  bool began = false;
+  const auto error = [&](const std::filesystem::path& folder, const WeightForms& forms) {
+    began = false;
+    const LoadOptions options = {.progress = [&](int64_t, int64_t) { began = true; }, .forms = forms};
+    return error_of([&] { Model::load(Checkpoint(folder), *bytes_of_x, options); });
+  };
+  constexpr WeightForms kDense = {.text = WeightChoice::kDense, .vision = WeightChoice::kDense};
+  constexpr WeightForms kVision = {.text = WeightChoice::kDense, .vision = WeightChoice::kInt8};
+  const struct {
+    std::filesystem::path folder;
+    WeightForms forms;
+  } dense[] = {
+      {fixture_model("llama-gqa4"), {}},      {fixture_model("llama-gqa4"), kDense},  // auto means dense
+      {fixture_model("llama-gqa4"), kVision},                                         // there is no encoder
+      {coded_fixture("awq"), kDense},         {coded_fixture("fp8-blocks"), {}},      // codes that become values
+  };
+  for (const auto& [folder, forms] : dense) {
+    EXPECT_THAT(error(folder, forms), HasSubstr("--activations int8 without quantised weights has no effect"));
+    EXPECT_FALSE(began) << folder;
+  }
+  for (const auto& [folder, forms] : {std::pair{fixture_model("llava-clip"), kVision}, {coded_fixture("awq"), {}}}) {
+    EXPECT_EQ(error(folder, forms), "no error");
+    EXPECT_TRUE(began);
+  }
 }
 
 TEST_F(ModelTest, ErrorsNameTheMissingTensor) {

@@ -71,6 +71,10 @@ std::string_view packed_use_name(PackedUse use) {
   return use == PackedUse::kHit ? "hit" : use == PackedUse::kBuilt ? "built" : "off";
 }
 
+PackedIdentity packed_identity(const LoadOptions& options, const Backend& backend, const std::string& where) {
+  return identity_of(options, backend, where);
+}
+
 PackedWeights::PackedWeights(const LoadOptions& options, const Backend& backend, const std::string& where)
     : backend_(backend) {
   const WeightForms& forms = options.forms;

@@ -25,6 +25,9 @@ enum class PackedUse : uint8_t {
 };
 std::string_view packed_use_name(PackedUse use);  // "off", "built", "hit"
 
+// What a packed file is made of. `where`: as PackedWeights takes it.
+PackedIdentity packed_identity(const LoadOptions& options, const Backend& backend, const std::string& where);
+
 class PackedWeights {
  public:
   // Reads the file that there is. Off without quantised forms, without a folder, and for a source without an identity.

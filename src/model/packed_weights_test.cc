@@ -9,10 +9,12 @@
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/at.h"
 #include "model/model.h"
 #include "ops/factory.h"
+#include "ops/quantiser.h"
 #include "tests/testing.h"
 
 namespace vlcache {
@@ -108,8 +110,8 @@ void expect_same(const Model& a, const Model& b) {
   ASSERT_EQ(x.matrices.size(), y.matrices.size());
   for (size_t i = 0; i < x.matrices.size(); ++i) {
     const LoadedMatrix &m = x.matrices[i], &n = y.matrices[i];
-    EXPECT_EQ(std::tie(m.name, m.form, m.quantised, m.n_parameters, m.bytes),
-              std::tie(n.name, n.form, n.quantised, n.n_parameters, n.bytes));
+    EXPECT_EQ(std::tie(m.name, m.form, m.quantised, m.quantiser, m.n_parameters, m.bytes),
+              std::tie(n.name, n.form, n.quantised, n.quantiser, n.n_parameters, n.bytes));
   }
   EXPECT_TRUE(contents(x) == contents(y));
 }
@@ -146,12 +148,57 @@ TEST_P(PackedWeightsTest, EachFormHasItsOwnFile) {
     expect_same(*found, *Model::load(Checkpoint(model), *backend_, {.forms = forms}));
   }
   backend_ = make_backend(GetParam(), DType::kBF16);
-  EXPECT_EQ(load(model)->packed_file(), PackedUse::kBuilt);
+  const auto of_bf16 = load(model);
+  EXPECT_EQ(of_bf16->packed_file(), PackedUse::kBuilt);
+  // Weights are the same for both sorts of activations; what is stored of answers is not.
+  const auto first_backend =
+      std::exchange(backend_, make_backend(GetParam(), DType::kBF16, {.activation_bits = ActivationBits::k8}));
+  const auto of_bytes = load(model);
+  EXPECT_EQ(of_bytes->packed_file(), PackedUse::kHit);
+  EXPECT_TRUE(contents(of_bytes->weights()) == contents(of_bf16->weights()));
+  EXPECT_NE(of_bytes->fingerprint(), of_bf16->fingerprint());
   const ModelConfig config = Model::read_config(Checkpoint(model));
   PackedCacheOptions packed{.folder = dir_ / "random", .off_reason = ""};
   const auto random = Model::random(config, *backend_, 1, {.forms = kSmallForms, .packed = packed});
   EXPECT_EQ(random->packed_file(), PackedUse::kOff);
   EXPECT_FALSE(fs::exists(dir_ / "random"));
+}
+
+// Codes of the checkpoint lie in the file beside those of the quantiser, whose version is not theirs.
+TEST_P(PackedWeightsTest, CodesOfTheCheckpointStayOfNoQuantiser) {
+  const fs::path model = fs::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/quantised/vlm-ct";
+  const WeightForms forms = {.text = WeightChoice::kAuto, .vision = WeightChoice::kInt8};
+  const auto built = load(model, forms);
+  EXPECT_EQ(built->packed_file(), PackedUse::kBuilt);
+  const auto found = load(model, forms);
+  EXPECT_EQ(found->packed_file(), PackedUse::kHit);
+  expect_same(*built, *found);
+  int n_kept = 0, n_made = 0;
+  for (const LoadedMatrix& m : found->weights().matrices) {
+    n_kept += static_cast<int>(m.quantised && m.quantiser == 0);
+    n_made += static_cast<int>(m.quantiser == kQuantiserVersion);
+    EXPECT_EQ(m.quantiser == 0, m.name.find("visual.blocks") == std::string::npos) << m.name;
+  }
+  EXPECT_GT(n_kept, 0);
+  EXPECT_GT(n_made, 0);
+  const auto made = load(model, {.text = WeightChoice::kInt8});
+  for (const LoadedMatrix& m : made->weights().matrices) {
+    EXPECT_EQ(m.quantiser == kQuantiserVersion, m.name.find("visual.") == std::string::npos) << m.name;
+  }
+}
+
+TEST_P(PackedWeightsTest, AFileIsOfItsVersionsAndForms) {
+  const auto identity = [&](const WeightForms& forms) {
+    return packed_identity({.forms = forms, .source_identity = "source\n"}, *backend_, "model");
+  };
+  const PackedIdentity of = identity(kSmallForms);
+  for (const std::string& part :
+       {"\nquantiser " + std::to_string(kQuantiserVersion) + "\n",
+        "\nlayout " + std::string(backend_->packed_layout()) + "\n", std::string("source\n")}) {
+    EXPECT_THAT(of.key, HasSubstr(part));
+  }
+  EXPECT_NE(identity({.text = WeightChoice::kInt4Plus}).place, of.place);
+  EXPECT_NE(identity({.text = WeightChoice::kInt4, .vision = WeightChoice::kInt8}).place, of.place);
 }
 
 TEST_P(PackedWeightsTest, AChangedModelIsQuantisedAgain) {

@@ -31,11 +31,14 @@ class CheckpointSource : public TensorSource {
     return quantised_ != nullptr && !module.empty() && quantised_->has(module);
   }
   std::unique_ptr<StoredMatrix> stored(const std::string& name, int64_t n_out, int64_t n_in) override {
-    std::unique_ptr<StoredMatrix> matrix = quantised_->matrix(std::string(module_of(name)), n_out, n_in);
-    std::vector<std::string>& names = parts_[name];
-    names.clear();
-    for (const StoredTensor& tensor : matrix->tensors()) names.push_back(tensor.name);
-    return matrix;
+    return noted(name, quantised_->matrix(std::string(module_of(name)), n_out, n_in));
+  }
+  bool coded_stack(const std::string& name) const override {
+    return quantised_ != nullptr && quantised_->has_stack(name);
+  }
+  std::unique_ptr<StoredMatrix> stored(const std::string& name, const StackPlace& place, int64_t n_out,
+                                       int64_t n_in) override {
+    return noted(name, quantised_->stacked(name, place, n_out, n_in));
   }
   std::string format() const override { return quantised_ == nullptr ? "" : quantised_->name(); }
   bool has_shape(std::string_view name, std::span<const int64_t> shape) const override {
@@ -49,10 +52,21 @@ class CheckpointSource : public TensorSource {
       for (const std::string& part : parts->second) files_->release(part);
     }
   }
+  void release_part(const std::string& name, int64_t begin, int64_t end) override {
+    files_->release_part(name, begin, end);
+  }
   int64_t total_bytes() const override { return files_->data_bytes(); }
   std::string where() const override { return files_->where(); }
 
  private:
+  // What release() of the name is to release.
+  std::unique_ptr<StoredMatrix> noted(const std::string& name, std::unique_ptr<StoredMatrix> matrix) {
+    std::vector<std::string>& names = parts_[name];
+    names.clear();
+    for (const StoredTensor& tensor : matrix->tensors()) names.push_back(tensor.name);
+    return matrix;
+  }
+
   std::shared_ptr<const Safetensors> files_;
   std::unique_ptr<const QuantisedTensors> quantised_;
   std::map<std::string, std::vector<std::string>> parts_;  // tensors of the matrices that stored() returned
@@ -132,6 +146,9 @@ class RandomSource : public TensorSource {
 }  // namespace
 
 std::unique_ptr<StoredMatrix> TensorSource::stored(const std::string&, int64_t, int64_t) { CHECK(false); }
+std::unique_ptr<StoredMatrix> TensorSource::stored(const std::string&, const StackPlace&, int64_t, int64_t) {
+  CHECK(false);
+}
 
 std::unique_ptr<TensorSource> checkpoint_source(std::shared_ptr<const Safetensors> files,
                                                 std::unique_ptr<const QuantisedTensors> quantised) {

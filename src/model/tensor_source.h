@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/tensor.h"
+#include "io/quantised/module_tensors.h"
 #include "io/quantised/quantised_tensors.h"
 #include "io/safetensors.h"
 
@@ -27,10 +28,16 @@ class TensorSource {
   virtual bool coded(std::string_view) const { return false; }
   // Such a matrix. Throws Error naming the tensor that does not fit.
   virtual std::unique_ptr<StoredMatrix> stored(const std::string& name, int64_t n_out, int64_t n_in);
+  // The same of a tensor of stacked matrices, [n, n_out, n_in], and of one of them.
+  virtual bool coded_stack(const std::string&) const { return false; }
+  virtual std::unique_ptr<StoredMatrix> stored(const std::string& name, const StackPlace& place, int64_t n_out,
+                                               int64_t n_in);
   // The format of such matrices, "AWQ"; empty: the source knows none.
   virtual std::string format() const { return ""; }
   // The caller has copied what it needs: the tensor's memory may be freed.
   virtual void release(const std::string& name) = 0;
+  // The memory of bytes [begin, end) of the tensor may be freed; it is still valid.
+  virtual void release_part(const std::string&, int64_t, int64_t) {}
   virtual int64_t total_bytes() const = 0;  // of all tensors; 0 if unknown
   virtual std::string where() const = 0;    // for errors
 };

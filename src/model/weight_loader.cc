@@ -54,6 +54,10 @@ void copy_halves_of_pairs(const Tensor& from, int64_t size, const Tensor& to) {
   }
 }
 
+bool quantise(const RowForms& forms) {
+  return std::ranges::any_of(forms, [](const RowForm& f) { return f.form.has_value(); });
+}
+
 // Tells how many rows were read so far, from a thread that is free to; never two at a time.
 class WatchedRows : public QuantSource {
  public:
@@ -109,10 +113,11 @@ std::string WeightLoader::prefix(const std::vector<std::string_view>& prefixes, 
 
 Weight WeightLoader::matrix(const std::vector<std::string>& names, const std::vector<int64_t>& n_out, int64_t n_in,
                             const RowForms& forms, const std::vector<int64_t>& pairs) {
-  if (auto w = restored(names[0], std::accumulate(n_out.begin(), n_out.end(), int64_t{0}), n_in)) return std::move(*w);
+  if (auto w = restored(names[0], std::accumulate(n_out.begin(), n_out.end(), int64_t{0}), n_in, forms))
+    return std::move(*w);
   const bool keep_codes = std::ranges::any_of(forms, &RowForm::keep_codes);
   // Codes are quantised again from what they stand for, not from its nearest bf16.
-  const bool exact = std::ranges::any_of(forms, [](const RowForm& f) { return f.form.has_value(); });
+  const bool exact = quantise(forms);
   std::vector<Part> parts;
   std::vector<Buffer> copies;
   int64_t n_values = 0, n_bytes = 0;
@@ -124,7 +129,7 @@ Weight WeightLoader::matrix(const std::vector<std::string>& names, const std::ve
       part.values = aligned(names[i], {n_out[i], n_in}, copies);
       part.source_bytes = part.values.bytes();
     } else {
-      part.codes = stored(names[i], n_out[i], n_in);
+      part.codes = hashed(source_.stored(names[i], n_out[i], n_in));
       for (const StoredTensor& tensor : part.codes->tensors()) part.source_bytes += std::ssize(tensor.bytes);
     }
     n_values += n_out[i] * n_in;
@@ -154,7 +159,7 @@ Weight WeightLoader::matrix(const std::vector<std::string>& names, const std::ve
 }
 
 Weight WeightLoader::transposed_matrix(const std::string& name, int64_t n_out, int64_t n_in, const RowForms& forms) {
-  if (auto w = restored(name, n_out, n_in)) return std::move(*w);
+  if (auto w = restored(name, n_out, n_in, forms)) return std::move(*w);
   if (source_.coded(name)) return matrix(name, n_out, n_in, forms);  // codes are always of outputs
   std::vector<Buffer> copies;
   const Tensor from = aligned(name, {n_in, n_out}, copies);
@@ -163,7 +168,7 @@ Weight WeightLoader::transposed_matrix(const std::string& name, int64_t n_out, i
 }
 
 Weight WeightLoader::unit_rows(const std::string& name, int64_t n_out, int64_t n_in, const RowForms& forms) {
-  if (auto w = restored(name, n_out, n_in)) return std::move(*w);
+  if (auto w = restored(name, n_out, n_in, forms)) return std::move(*w);
   std::vector<Buffer> copies;
   const Tensor from = aligned(name, {n_out, n_in}, copies);
   const auto scale_all = [&](const Tensor& to) {
@@ -221,25 +226,39 @@ std::vector<Weight> WeightLoader::stacked(const Stack& stack, const RowForms& fo
   std::vector<Weight> weights;
   const auto name_of = [&stack](int64_t i) { return stack.name + "[" + std::to_string(i) + "]"; };
   while (std::ssize(weights) < n) {
-    auto w = restored(name_of(std::ssize(weights)), n_out, n_in);
+    auto w = restored(name_of(std::ssize(weights)), n_out, n_in, forms);
     if (!w) break;
     weights.push_back(std::move(*w));
   }
   const int64_t n_restored = std::ssize(weights);
   if (n_restored == n) return weights;
-  std::vector<Buffer> copies;
-  const Tensor all = aligned(name, {n, rows, width}, copies);
-  Buffer turned;
-  int64_t kept_bytes = 0;
-  for (int64_t i = n_restored; i < n; ++i) {
-    const Tensor stored = all.slice_rows(i, i + 1).view({rows, width});
-    const Tensor part =
-        transposed ? made(all.dtype, {n_out, n_in}, turned, [&](const Tensor& to) { transpose(stored, to); }) : stored;
-    weights.push_back(pack_rows(name_of(i), {part}, forms, stored.bytes()));
+  const int64_t shape[] = {n, rows, width};
+  const bool coded = source_.coded_stack(name);
+  const Tensor all = coded ? Tensor() : found(name, shape);
+  Buffer turned, values;
+  int64_t kept_bytes = 0, source_bytes = 0;
+  for (int64_t i = n_restored; i < n; ++i) {  // one by one, so that one of them is in memory at a time
+    std::vector<Buffer> copies;
+    Tensor part;
+    int64_t bytes = rows * width;  // of the file
+    if (coded) {
+      const std::unique_ptr<StoredMatrix> codes = hashed(source_.stored(name, {.i = i, .n = n}, rows, width));
+      part = values_of(*codes, rows, width, quantise(forms) ? DType::kF32 : backend_.compute_dtype(), values);
+    } else {
+      part = hashed(all.slice_rows(i, i + 1).view({rows, width}), copies);
+      bytes = part.bytes();
+    }
+    if (transposed) {
+      const Tensor from = part;
+      part = made(from.dtype, {n_out, n_in}, turned, [&](const Tensor& to) { transpose(from, to); });
+    }
+    weights.push_back(pack_rows(name_of(i), {part}, forms, bytes));
     kept_bytes += out_.matrices.back().bytes;
+    source_bytes += bytes;
+    source_.release_part(name, i * bytes, (i + 1) * bytes);
   }
   source_.release(name);
-  count((n - n_restored) * n_out * n_in, all.bytes(), kept_bytes);
+  count((n - n_restored) * n_out * n_in, source_bytes, kept_bytes);
   return weights;
 }
 
@@ -286,14 +305,20 @@ bool WeightLoader::equal(const std::string& a, const std::string& b, std::initia
   const std::string question = a + " = " + b;
   if (const std::optional<bool> known = packed_.answer(question)) return *known;
   const Tensor x = source_.get(a, shape), y = source_.get(b, shape);
-  const bool same = x.dtype == y.dtype && std::memcmp(x.data, y.data, static_cast<size_t>(x.bytes())) == 0;
+  bool same = x.dtype == y.dtype;
+  constexpr int64_t kPiece = int64_t{8} << 20;  // the largest tensors of a model are not both in memory at once
+  for (int64_t at = 0; same && at < x.bytes(); at += kPiece) {
+    const int64_t end = std::min(at + kPiece, x.bytes());
+    same = std::memcmp(x.data + at, y.data + at, static_cast<size_t>(end - at)) == 0;
+    source_.release_part(a, at, end);
+    source_.release_part(b, at, end);
+  }
   source_.release(b);
   packed_.add(question, same);
   return same;
 }
 
-std::unique_ptr<StoredMatrix> WeightLoader::stored(const std::string& name, int64_t n_out, int64_t n_in) {
-  std::unique_ptr<StoredMatrix> matrix = source_.stored(name, n_out, n_in);
+std::unique_ptr<StoredMatrix> WeightLoader::hashed(std::unique_ptr<StoredMatrix> matrix) {
   for (const StoredTensor& t : matrix->tensors())
     add_to_hash(t.name + " " + t.describe() + "\n", t.bytes.data(), std::ssize(t.bytes));
   return matrix;
@@ -325,15 +350,25 @@ Tensor WeightLoader::values_of(const StoredMatrix& stored, int64_t n_out, int64_
 // A tensor of float type, at an address its type allows. Files may place tensors anywhere: misaligned ones are copied.
 Tensor WeightLoader::aligned(const std::string& name, std::span<const int64_t> shape, std::vector<Buffer>& copies) {
   if (shape.size() == 2 && source_.coded(name)) {
-    const std::unique_ptr<StoredMatrix> codes = stored(name, shape[0], shape[1]);
+    const std::unique_ptr<StoredMatrix> codes = hashed(source_.stored(name, shape[0], shape[1]));
     return values_of(*codes, shape[0], shape[1], backend_.compute_dtype(), copies.emplace_back());
   }
-  Tensor t = source_.get(name, shape);
+  return hashed(found(name, shape), copies);
+}
+
+// The hash of a tensor begins with what it is; its bytes may follow in pieces.
+Tensor WeightLoader::found(const std::string& name, std::span<const int64_t> shape) {
+  const Tensor t = source_.get(name, shape);
   if (t.dtype != DType::kF32 && t.dtype != DType::kBF16 && t.dtype != DType::kF16) {
     throw Error(ErrorCode::kUnsupported,
                 source_.where() + ": tensor \"" + name + "\": expected f32, bf16 or f16, found " + t.describe());
   }
-  add_to_hash(name + " " + t.describe() + "\n", t.data, t.bytes());
+  add_to_hash(name + " " + t.describe() + "\n", nullptr, 0);
+  return t;
+}
+
+Tensor WeightLoader::hashed(Tensor t, std::vector<Buffer>& copies) {
+  add_to_hash("", t.data, t.bytes());
   const bool misaligned = reinterpret_cast<uintptr_t>(t.data) % static_cast<uintptr_t>(dtype_bytes(t.dtype)) != 0;
   if (misaligned && mode_ == Mode::kLoad) {
     Buffer& copy = copies.emplace_back(t.bytes());
@@ -343,10 +378,11 @@ Tensor WeightLoader::aligned(const std::string& name, std::span<const int64_t> s
   return t;
 }
 
-std::optional<Weight> WeightLoader::restored(const std::string& name, int64_t n_out, int64_t n_in) {
+std::optional<Weight> WeightLoader::restored(const std::string& name, int64_t n_out, int64_t n_in,
+                                             const RowForms& forms) {
   std::optional<Weight> w = packed_.matrix(name, n_out, n_in);
   if (w) {
-    list(name, *w);
+    list(name, *w, forms);
     count(n_out * n_in, 0, w->bytes());
   }
   return w;
@@ -359,7 +395,7 @@ bool WeightLoader::restored(const std::string& name, const Tensor& to) {
 }
 
 // Adds the matrix to the list of those that are loaded; its segments may be without memory.
-void WeightLoader::list(const std::string& name, const Weight& w) {
+void WeightLoader::list(const std::string& name, const Weight& w, const RowForms& forms) {
   LoadedMatrix loaded{.name = name, .n_parameters = w.n_out * w.n_in};
   for (const WeightSegment& segment : w.segments) {
     loaded.bytes += backend_.packed_bytes(segment.form, segment.n_out, w.n_in);
@@ -367,6 +403,7 @@ void WeightLoader::list(const std::string& name, const Weight& w) {
                    (segment.form ? segment.form->describe() : std::string(dtype_name(w.dtype)));
     loaded.quantised |= segment.form.has_value();
   }
+  if (quantise(forms)) loaded.quantiser = kQuantiserVersion;
   CHECK(mode_ != Mode::kLoad || loaded.bytes == w.bytes());
   out_.matrices.push_back(std::move(loaded));
 }
@@ -400,7 +437,7 @@ Weight WeightLoader::pack_rows(const std::string& name, const std::vector<Tensor
   std::vector<Weight> weights;
   if (mode_ != Mode::kLoad) {
     for (const RowForm& run : runs) weights.push_back(listed(run.n_rows, parts[0].row_size(), run.form));
-    return keep(name, std::move(weights));
+    return keep(name, std::move(weights), forms);
   }
   std::vector<Tensor> left = parts;
   size_t at = 0;
@@ -418,7 +455,7 @@ Weight WeightLoader::pack_rows(const std::string& name, const std::vector<Tensor
     weights.push_back(pack_run(name, of_run, form, source_bytes * run.n_rows / n_rows));
   }
   CHECK(at == left.size());
-  return keep(name, std::move(weights));
+  return keep(name, std::move(weights), forms);
 }
 
 // Neighbours of one form, or of values, become one segment.
@@ -454,9 +491,9 @@ Weight WeightLoader::listed(int64_t n_out, int64_t n_in, const std::optional<Qua
   return w;
 }
 
-Weight WeightLoader::keep(const std::string& name, std::vector<Weight> segments) {
+Weight WeightLoader::keep(const std::string& name, std::vector<Weight> segments, const RowForms& forms) {
   Weight w = segments.size() == 1 ? std::move(segments[0]) : stack(std::move(segments));
-  list(name, w);
+  list(name, w, forms);
   packed_.add(name, w);
   return w;
 }

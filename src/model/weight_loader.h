@@ -92,17 +92,21 @@ class WeightLoader {
     return {{n_rows, form_of(choice, role), choice == WeightChoice::kAuto}};
   }
   void add_to_hash(const std::string& head, const std::byte* data, int64_t bytes);
-  // A matrix of codes, and the same as values of `dtype` in `memory`.
-  std::unique_ptr<StoredMatrix> stored(const std::string& name, int64_t n_out, int64_t n_in);
+  // A matrix of codes, once it is part of the hash, and the same as values of `dtype` in `memory`.
+  std::unique_ptr<StoredMatrix> hashed(std::unique_ptr<StoredMatrix> matrix);
   Tensor values_of(const StoredMatrix& stored, int64_t n_out, int64_t n_in, DType dtype, Buffer& memory);
   Tensor aligned(const std::string& name, std::span<const int64_t> shape, std::vector<Buffer>& copies);
   Tensor aligned(const std::string& name, std::initializer_list<int64_t> shape, std::vector<Buffer>& copies) {
     return aligned(name, std::span(shape.begin(), shape.size()), copies);
   }
+  // aligned() of values in two steps, between which a tensor may be cut into pieces that are taken in their order.
+  Tensor found(const std::string& name, std::span<const int64_t> shape);
+  Tensor hashed(Tensor t, std::vector<Buffer>& copies);
   // A matrix that a packed file has.
-  std::optional<Weight> restored(const std::string& name, int64_t n_out, int64_t n_in);
+  std::optional<Weight> restored(const std::string& name, int64_t n_out, int64_t n_in, const RowForms& forms = {});
   bool restored(const std::string& name, const Tensor& to);
-  void list(const std::string& name, const Weight& w);
+  // `forms`, here and in keep(): those that were asked for; without, the quantiser made none of its codes.
+  void list(const std::string& name, const Weight& w, const RowForms& forms);
   Weight pack(const std::vector<std::string>& names, const std::vector<Tensor>& parts, const RowForms& forms = {});
   // source_bytes, here and below: what the progress moves by.
   Weight pack_rows(const std::string& name, const std::vector<Tensor>& parts, const RowForms& forms,
@@ -128,7 +132,7 @@ class WeightLoader {
                   int64_t source_bytes);
   Weight pack_watched(const QuantSource& rows, int64_t source_bytes);
   Weight listed(int64_t n_out, int64_t n_in, const std::optional<QuantForm>& form) const;
-  Weight keep(const std::string& name, std::vector<Weight> segments);
+  Weight keep(const std::string& name, std::vector<Weight> segments, const RowForms& forms = {});
   Tensor own(std::initializer_list<int64_t> shape);
   void convert(const std::string& name, std::span<const int64_t> shape, const Tensor& to);
   void convert(const std::string& name, std::initializer_list<int64_t> shape, const Tensor& to) {

@@ -255,8 +255,7 @@ VisionWeights load_vision(WeightLoader& load, const ModelConfig& config) {
   return w;
 }
 
-void load_all(const ModelConfig& config, const Backend& backend, const WeightForms& forms, WeightLoader& load,
-              Weights& weights) {
+void check_arithmetic(const Backend& backend, const WeightForms& forms) {
   const DType compute = backend.compute_dtype();
   if (const DType asked = forms.dense.value_or(compute); asked != compute) {
     throw Error(ErrorCode::kInput, "--weights " + std::string(dtype_name(asked)) + " with arithmetic in " +
@@ -267,31 +266,62 @@ void load_all(const ModelConfig& config, const Backend& backend, const WeightFor
     throw Error(ErrorCode::kInput,
                 "--activations int8 with arithmetic in f32, which is exact: leave out one of the two");
   }
+}
+
+void load_all(const ModelConfig& config, WeightLoader& load, Weights& weights) {
   weights.text = load_text(load, config);
-  if (config.vision) {
-    weights.vision = load_vision(load, config);
-    weights.projector = config.projector.kind->load(load, config);
-    for (int64_t i = 0; i < std::ssize(config.vision->tap_layers); ++i) {
-      weights.taps.push_back(config.projector.kind->load_tap(load, config, i));
-    }
+  if (!config.vision) return;
+  weights.vision = load_vision(load, config);
+  weights.projector = config.projector.kind->load(load, config);
+  for (int64_t i = 0; i < std::ssize(config.vision->tap_layers); ++i) {
+    weights.taps.push_back(config.projector.kind->load_tap(load, config, i));
   }
-  if (backend.activation_bits() == ActivationBits::k8 &&
-      std::ranges::none_of(weights.matrices, &LoadedMatrix::quantised)) {
-    throw Error(ErrorCode::kInput,
-                "--activations int8 without quantised weights has no effect: expected --weights int8, int4 or int4+ "
-                "beside it");
-  }
+}
+
+struct Listed {
+  Weights weights;
+  WeightHash hash{};
+};
+Listed list_all(const ModelConfig& config, TensorSource& source, Backend& backend, const WeightForms& forms,
+                WeightLoader::Mode mode) {
+  const LoadOptions options{.progress = {}, .forms = forms};
+  Listed listed;
+  PackedWeights packed(options, backend, source.where());  // off
+  WeightLoader load(source, backend, options, packed, listed.weights, mode);
+  load_all(config, load, listed.weights);
+  listed.hash = load.hash();
+  return listed;
+}
+
+void check_activations(const Backend& backend, bool any_quantised) {
+  if (backend.activation_bits() != ActivationBits::k8 || any_quantised) return;
+  throw Error(ErrorCode::kInput,
+              "--activations int8 without quantised weights has no effect: expected --weights int8, int4 or int4+ "
+              "beside it");
+}
+
+bool any_quantised(const Weights& weights) { return std::ranges::any_of(weights.matrices, &LoadedMatrix::quantised); }
+
+// Whether any matrix will be; which codes of a checkpoint are kept is known once their scales were read.
+bool will_quantise(const ModelConfig& config, TensorSource& source, Backend& backend, const WeightForms& forms) {
+  if (quantises(forms.text) || (config.vision && quantises(forms.vision))) return true;
+  return !source.format().empty() &&
+         any_quantised(list_all(config, source, backend, forms, WeightLoader::Mode::kList).weights);
 }
 
 }  // namespace
 
 Weights load_weights(const ModelConfig& config, std::unique_ptr<TensorSource> source, Backend& backend,
                      const LoadOptions& options) {
+  check_arithmetic(backend, options.forms);
+  if (backend.activation_bits() == ActivationBits::k8) {
+    check_activations(backend, will_quantise(config, *source, backend, options.forms));
+  }
   Weights weights;
   weights.stored.format = source->format();
   PackedWeights packed(options, backend, source->where());
   WeightLoader load(*source, backend, options, packed, weights);
-  load_all(config, backend, options.forms, load, weights);
+  load_all(config, load, weights);
   weights.hash = packed.hit() ? packed.hash() : load.hash();
   weights.packed_file = packed.finish(weights.hash);
   weights.source = std::move(source);
@@ -300,13 +330,11 @@ Weights load_weights(const ModelConfig& config, std::unique_ptr<TensorSource> so
 
 WeightList list_weights(const ModelConfig& config, std::unique_ptr<TensorSource> source, Backend& backend,
                         const WeightForms& forms, bool hashed) {
-  const LoadOptions options{.progress = {}, .forms = forms};
-  Weights weights;
-  PackedWeights packed(options, backend, source->where());  // off
-  WeightLoader load(*source, backend, options, packed, weights,
-                    hashed ? WeightLoader::Mode::kHash : WeightLoader::Mode::kList);
-  load_all(config, backend, forms, load, weights);
-  return {std::move(weights.matrices), weights.n_parameters, weights.bytes, load.hash()};
+  check_arithmetic(backend, forms);
+  Listed listed =
+      list_all(config, *source, backend, forms, hashed ? WeightLoader::Mode::kHash : WeightLoader::Mode::kList);
+  check_activations(backend, any_quantised(listed.weights));
+  return {std::move(listed.weights.matrices), listed.weights.n_parameters, listed.weights.bytes, listed.hash};
 }
 
 }  // namespace vlcache

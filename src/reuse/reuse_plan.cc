@@ -108,6 +108,7 @@ ReusePlan parse_reuse_plan(std::string_view text, std::string_view where) {
                  .looking = file.string("looking", ""),
                  .several_looking = {}};
   plan.form = file.string("form", plan.form);
+  plan.weights = file.string("weights", plan.weights);
   const Json* shares = file.find("shares");
   const auto is_number = [](const Json& x) { return x.is_number(); };
   if (shares == nullptr || !shares->is_array() || shares->empty() || shares->size() > kMaxLayers ||
@@ -140,6 +141,7 @@ std::string reuse_plan_json(const ReusePlan& plan) {
                    {"shares", plan.shares},
                    {"one_image", evidence_json(plan.one)},
                    {"several_images", evidence_json(plan.several)}};
+  if (plan.weights != ReusePlan().weights) file["weights"] = plan.weights;  // files of dense ones stay as they were
   if (!plan.looking.empty()) {
     file["looking"] = plan.looking;
     file["several_images_looking"] = evidence_json(plan.several_looking);

@@ -15,11 +15,12 @@ namespace vlcache {
 inline constexpr std::string_view kReusePlanName = "reuse_plan.json";  // beside a model
 
 struct ReusePlan {
-  std::string model;           // ModelFiles::fingerprint
-  std::string form = "exact";  // ImageKvForm::name of the KV that was reused
-  std::vector<double> shares;  // [n_layers], never rising
-  ReuseEvidence one;           // for prompts with one image
-  ReuseEvidence several;       // for prompts with more
+  std::string model;              // ModelFiles::fingerprint
+  std::string form = "exact";     // ImageKvForm::name of the KV that was reused
+  std::string weights = "dense";  // Model::weights_form of the model that answered
+  std::vector<double> shares;     // [n_layers], never rising
+  ReuseEvidence one;              // for prompts with one image
+  ReuseEvidence several;          // for prompts with more
   // A chooser with a preview, besides the plan, for prompts with several images, whose relations no plan can know:
   // "asked:r=0.15"; "": not measured.
   std::string looking;

@@ -82,6 +82,7 @@ ReuseEvidence evidence(int64_t n, int64_t n_equal, double kl = 0) {
 TEST(ReusePlan, SurvivesARoundTrip) {
   ReusePlan plan{.model = "abc",
                  .form = "int8",
+                 .weights = "int4, quantiser 2",
                  .shares = {0.1, 0.05, 0},
                  .one = evidence(100, 99, 0.001),
                  .several = evidence(50, 40, 0.2),
@@ -92,6 +93,7 @@ TEST(ReusePlan, SurvivesARoundTrip) {
   const ReusePlan again = parse_reuse_plan(reuse_plan_json(plan), "p");
   EXPECT_EQ(again.model, "abc");
   EXPECT_EQ(again.form, "int8");
+  EXPECT_EQ(again.weights, "int4, quantiser 2");
   EXPECT_EQ(again.shares, plan.shares);
   EXPECT_EQ(again.one.answers.n_changed, 1);
   ASSERT_EQ(again.one.floor.size(), 2u);

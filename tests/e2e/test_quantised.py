@@ -42,6 +42,9 @@ class Quantised(ProgramTest):
         parameters = [line for line in out.splitlines() if line.startswith("parameters")]
         for name in ("awq", "gptq-order", "ct-nvfp4", "ct-packed-zeros"):  # one model
             self.assertIn(parameters[0], self.ok("info", "-m", FIXTURES / name))
+        out = self.ok("info", "-m", FIXTURES / "vlm-fp8")  # each stacked expert counts
+        self.assertIn("FP8 blocks: 40 matrices\n", out)
+        self.assertIn("40 become bf16, 1.6 times the file's bytes", out)
 
     def test_a_line_names_what_takes_more_than_its_file(self):
         folder = self.folder / "model"

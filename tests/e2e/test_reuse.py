@@ -181,6 +181,31 @@ class Reuse(ProgramTest):
         self.assertEqual(found["source"], "ram")
         self.assertIn("nothing was measured", said)
 
+    def test_a_plan_of_other_weights_is_refused(self):
+        model = self.copy_model()
+        path = model / "reuse_plan.json"
+        plan = {**json.loads(path.read_text()), "one_image": {"cases": 299, "equal": 299, "kl": 0}}  # measured with dense weights
+        path.write_text(json.dumps(plan))
+        int4, bytes_too = ("--weights", "int4"), ("--weights", "int4", "--activations", "int8", "--dtype", "bf16")
+        self.assertEqual(self.second(model, "--weights", "dense")[0]["source"], "ram")
+        found, said = self.second(model, *int4, "--explain")
+        self.assertEqual(found["source"], "computed")
+        self.assertIn("the plan was measured with other weights (dense) than these (int4, quantiser", said)
+        self.fails("run", "-m", model, "--reuse-plan", path, *int4, "Q", says="measured with other weights (dense)")
+        self.assertIn("measured with other weights (dense) than these (int4, quantiser", self.ok("info", "-m", model, *int4))
+        # A plan is of the weights that it is measured with.
+        self.ok("tune", "reuse", "-m", model, "--data", DATA, "--compare", "2", "--profile", "0", "--max-tokens", "4", *int4)
+        weights = json.loads(path.read_text())["weights"]
+        self.assertRegex(weights, r"^int4, quantiser \d+$")
+        path.write_text(json.dumps({**plan, "weights": weights}))
+        self.assertEqual(self.second(model, *int4)[0]["source"], "ram")
+        for other in ((), ("--weights", "int8"), bytes_too, (*int4, "--vision-weights", "int8")):
+            found, said = self.second(model, *other, "--explain")
+            self.assertEqual(found["source"], "computed", other)
+            self.assertIn(f"measured with other weights ({weights})", said)
+        path.write_text(json.dumps({**plan, "weights": "int4, quantiser 0"}))
+        self.assertEqual(self.second(model, *int4)[0]["source"], "computed")
+
     def test_a_plan_applies_only_to_measured_cases(self):
         model = self.copy_model()
         path = model / "reuse_plan.json"

@@ -300,6 +300,21 @@ class ServeFlags(ProgramTest):
         self.assertEqual(self.image("--cache-ram", "1GiB", *flags)["source"], "ram")
         self.assertNotIn("reuse", json.loads(self.serve(*flags, "--reuse-shadow", "0").answer("GET", "/v1/cache/stats").text))
 
+    def test_other_weights_are_measured_again(self):
+        self.model = self.copy_model()
+        plan = json.loads((self.model / "reuse_plan.json").read_text())
+        (self.model / "reuse_plan.json").write_text(json.dumps({**plan, "one_image": {"cases": 299, "equal": 299, "kl": 0}}))
+
+        def second(server):
+            self.ask(server)
+            body = about(PAGE, vlcache={"explain": True})
+            body["messages"].insert(0, {"role": "system", "content": "Be brief."})
+            image = self.ask(server, body)["vlcache"]["cache"]["images"][0]
+            return image["source"], image.get("reason", "")
+
+        self.assertEqual(second(self.serve())[0], "ram")
+        self.assertEqual(second(self.serve("--weights", "int8")), ("computed", "reuse is being measured"))
+
     def test_flag_reuse_origin(self):
         # The first prompt that has the image computes it once more by itself.
         explained = lambda server: self.ask(server, vlcache={"explain": True})["vlcache"]["cache"]["images"][0]

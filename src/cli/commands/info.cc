@@ -11,6 +11,7 @@
 #include "cli/flags/command.h"
 #include "engine/memory_plan.h"
 #include "io/chat/chat_templates.h"
+#include "io/quantised/module_tensors.h"
 #include "io/quantised/quantised_tensors.h"
 #include "io/safetensors.h"
 #include "ops/factory.h"
@@ -108,6 +109,14 @@ CodedMatrices coded_matrices(const Checkpoint& checkpoint) {
     }
     ++all.n_widened, all.widened_parameters += static_cast<double>(n_out * n_in);
     for (const StoredTensor& tensor : matrix->tensors()) all.widened_bytes += static_cast<double>(tensor.bytes.size());
+  }
+  for (const std::string& stack : quantised->stacks()) {
+    const auto [n, n_out, n_in] = quantised->stack_shape(stack);
+    const auto matrix = quantised->stacked(stack, {.i = 0, .n = n}, n_out, n_in);
+    all.n += n, all.n_widened += n, all.widened_parameters += static_cast<double>(n * n_out * n_in);
+    for (const StoredTensor& tensor : matrix->tensors()) {
+      all.widened_bytes += static_cast<double>(n) * static_cast<double>(tensor.bytes.size());
+    }
   }
   return all;
 }
@@ -215,7 +224,8 @@ void describe_template(const Checkpoint& checkpoint) {
 
 // What `--reuse auto` would do, and why.
 void describe_reuse(const ModelFlags& flags, const Checkpoint& checkpoint) {
-  std::istringstream lines(ReuseChoice({}, checkpoint, image_form(flags.cache)).explanation());
+  const ReuseChoice choice({}, checkpoint, image_form(flags.cache), weights_form(flags, checkpoint));
+  std::istringstream lines(choice.explanation());
   std::string text;
   for (const char* name = "--reuse auto"; std::getline(lines, text); name = "") line(name, text);
 }

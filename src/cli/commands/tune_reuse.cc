@@ -144,6 +144,7 @@ void tune(const TuneFlags& flags) {
       flags.output.empty() ? checkpoint.companion(kReusePlanName) : std::filesystem::path(flags.output);
   ReusePlan plan{.model = checkpoint.fingerprint(),
                  .form = form.name(),
+                 .weights = weights_form(flags.model, checkpoint),
                  .shares = {},
                  .one = {},
                  .several = {},
@@ -157,6 +158,7 @@ void tune(const TuneFlags& flags) {
                              {"max_tokens", flags.max_tokens},
                              {"dtype", flags.model.dtype},
                              {"form", plan.form},
+                             {"weights", plan.weights},
                              {"kv_dtype", flags.model.kv_dtype},
                              {"isa", flags.model.max_isa},
                              {"error_shares", kErrorShares},

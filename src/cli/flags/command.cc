@@ -166,12 +166,24 @@ WeightForms weight_forms(const ModelFlags& flags) {
   return forms;
 }
 
+namespace {
+
+ActivationBits activation_bits(const ModelFlags& flags) {
+  return flags.activations == "int8" ? ActivationBits::k8 : ActivationBits::k15;
+}
+
+}  // namespace
+
+std::string weights_form(const ModelFlags& flags, const Checkpoint& checkpoint) {
+  return Model::weights_form(checkpoint, weight_forms(flags), activation_bits(flags));
+}
+
 EngineOptions engine_options(const ModelFlags& flags) {
   set_threads(flags.threads > 0 ? flags.threads : usable_cpus());
   EngineOptions options;
   options.backend = flags.backend;
   options.backend_options.max_isa = flags.max_isa;
-  options.backend_options.activation_bits = flags.activations == "int8" ? ActivationBits::k8 : ActivationBits::k15;
+  options.backend_options.activation_bits = activation_bits(flags);
   options.weights = weight_forms(flags);
   options.packed = packed_cache(flags.packed_cache);
   if (flags.dtype != "auto") options.dtype = flags.dtype == "f32" ? DType::kF32 : DType::kBF16;

@@ -55,6 +55,9 @@ void add_model_flags(const Command& command, ModelFlags& flags, const ModelFlagS
 // The forms of weights that the flags ask for.
 WeightForms weight_forms(const ModelFlags& flags);
 
+// Model::weights_form of the model that the flags load.
+std::string weights_form(const ModelFlags& flags, const Checkpoint& checkpoint);
+
 // Checks the flags, sets the number of threads and returns the engine's options (without progress).
 EngineOptions engine_options(const ModelFlags& flags);
 

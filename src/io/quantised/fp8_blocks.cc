@@ -1,6 +1,7 @@
 // FP8 in blocks, as Qwen and DeepSeek publish it (quant_method "fp8"): weight F8_E4M3 [N, K] and weight_scale_inv
 // [N / b, K / c], the factor of each block of b rows and c inputs, b and c from weight_block_size. The last blocks of
-// rows and inputs may be smaller. w = code * factor.
+// rows and inputs may be smaller. w = code * factor. Experts that transformers stacks are X [E, N, K] and X_scale_inv
+// [E, N / b, K / c] (Fp8Quantize of transformers 5.23).
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -26,7 +27,7 @@ class Fp8Blocks : public QuantFormat {
     }
   }
   std::string name() const override { return "FP8 blocks"; }
-  std::vector<std::string_view> marks() const override { return {".weight_scale_inv"}; }
+  std::vector<std::string_view> marks() const override { return {".weight_scale_inv", "_proj_scale_inv"}; }
   int activation_bits() const override { return activations_ == "none" ? 16 : 8; }
   bool has(const ModuleTensors& module) const override {
     const SafetensorsEntry* weight = module.entry("weight");
@@ -40,9 +41,17 @@ class Fp8Blocks : public QuantFormat {
   }
 
   std::unique_ptr<StoredMatrix> matrix(ModuleTensors& module, int64_t n_out, int64_t n_in) const override {
-    module.take("weight", "F8_E4M3", {{n_out, n_in}});
+    return stacked(module, "weight", n_out, n_in);
+  }
+  bool has_stack(const ModuleTensors& module, const std::string& name) const override {
+    const SafetensorsEntry* stack = module.entry(name);
+    return stack != nullptr && stack->dtype_name == "F8_E4M3" && stack->shape.size() == 3 && stack->shape[0] > 0;
+  }
+  std::unique_ptr<StoredMatrix> stacked(ModuleTensors& module, const std::string& name, int64_t n_out,
+                                        int64_t n_in) const override {
+    module.take(name, "F8_E4M3", {{n_out, n_in}});
     std::vector<float> factors =
-        module.take_floats("weight_scale_inv", {{parts_of(n_out, block_[0]), parts_of(n_in, block_[1])}}).values;
+        module.take_floats(name + "_scale_inv", {{parts_of(n_out, block_[0]), parts_of(n_in, block_[1])}}).values;
     return std::make_unique<BlockValues>(n_out, n_in, block_[0], block_[1], std::move(factors), module.taken());
   }
 

@@ -55,7 +55,11 @@ void ModuleTensors::fail_config(const std::string& what) const {
 }
 
 StoredTensor ModuleTensors::take(std::string_view name, std::string_view dtype,
-                                 const std::vector<std::vector<int64_t>>& shapes) {
+                                 const std::vector<std::vector<int64_t>>& shapes_of_one) {
+  std::vector<std::vector<int64_t>> shapes = shapes_of_one;
+  if (place_) {
+    for (std::vector<int64_t>& shape : shapes) shape.insert(shape.begin(), place_->n);
+  }
   const SafetensorsEntry* e = entry(name);
   if (e == nullptr) {
     fail(ErrorCode::kNotFound, name, "not there, but other tensors of this quantised matrix are");
@@ -68,6 +72,12 @@ StoredTensor ModuleTensors::take(std::string_view name, std::string_view dtype,
              t.describe());
   }
   t.bytes = files_.bytes(e->name);
+  if (place_) {
+    CHECK(0 <= place_->i && place_->i < place_->n);
+    const size_t size = t.bytes.size() / at(place_->n);
+    t.bytes = t.bytes.subspan(at(place_->i) * size, size);
+    t.shape.erase(t.shape.begin());
+  }
   return taken_.emplace_back(std::move(t));
 }
 

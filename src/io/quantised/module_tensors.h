@@ -17,11 +17,18 @@ struct GroupScales {
   std::optional<ScaleKind> kind;
 };
 
+// One of the matrices that are stacked in one tensor, as experts are.
+struct StackPlace {
+  int64_t i = 0, n = 1;
+};
+
 class ModuleTensors {
  public:
-  // `module`: without the "." before the names of its tensors. `config`: where config.json is, for errors.
-  ModuleTensors(const Safetensors& files, std::string module, std::string_view config)
-      : files_(files), module_(std::move(module)), config_(config) {}
+  // `module`: without the "." before the names of its tensors. `config`: where config.json is, for errors. `place`:
+  // what is taken is the place's part of tensors with one dimension more, n, before the others.
+  ModuleTensors(const Safetensors& files, std::string module, std::string_view config,
+                std::optional<StackPlace> place = std::nullopt)
+      : files_(files), module_(std::move(module)), config_(config), place_(place) {}
 
   const std::string& module() const { return module_; }
   bool has(std::string_view name) const { return entry(name) != nullptr; }
@@ -52,6 +59,7 @@ class ModuleTensors {
 
   const Safetensors& files_;
   std::string module_, config_;
+  std::optional<StackPlace> place_;
   std::vector<StoredTensor> taken_;
 };
 

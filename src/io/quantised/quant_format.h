@@ -32,6 +32,12 @@ class QuantFormat {
   virtual std::array<int64_t, 2> shape(const ModuleTensors& module) const = 0;
   // Throws Error naming the tensor or the key of config.json.
   virtual std::unique_ptr<StoredMatrix> matrix(ModuleTensors& module, int64_t n_out, int64_t n_in) const = 0;
+
+  // ---- matrices of one shape that are stacked in one tensor, `name` of the module; most formats have none -----------
+  virtual bool has_stack(const ModuleTensors&, const std::string&) const { return false; }
+  // The one at the module's place.
+  virtual std::unique_ptr<StoredMatrix> stacked(ModuleTensors& module, const std::string& name, int64_t n_out,
+                                                int64_t n_in) const;
 };
 
 // Of a "quantization_config" of the method.

@@ -13,6 +13,7 @@
 #include "base/at.h"
 #include "base/error.h"
 #include "base/fuzz_target.h"
+#include "io/quantised/module_tensors.h"
 #include "io/quantised/quantised_tensors.h"
 #include "io/safetensors.h"
 
@@ -60,6 +61,12 @@ FUZZ_TARGET(quantised) {
         const auto [n_out, n_in] = quantised->shape(module);
         if (n_out < 1 || n_in < 1 || n_out > kFuzzedWeights || n_in > kFuzzedWeights / n_out) continue;
         read_all(*quantised->matrix(module, n_out, n_in), n_out, n_in);
+      }
+      for (const std::string& stack : quantised->stacks()) {
+        const auto [n, n_out, n_in] = quantised->stack_shape(stack);
+        if (n_out < 1 || n_in < 1 || n_out > kFuzzedWeights || n_in > kFuzzedWeights / n_out) continue;
+        for (const int64_t i : {int64_t{0}, n - 1})
+          read_all(*quantised->stacked(stack, {i, n}, n_out, n_in), n_out, n_in);
       }
     }
   } catch (const Error&) {

@@ -32,6 +32,7 @@ constexpr Mark kMarks[] = {
     {".weight_packed", "compressed-tensors"},
     {".weight_scale", "compressed-tensors"},
     {".weight_scale_inv", "FP8 in blocks"},
+    {"_proj_scale_inv", "FP8 in blocks"},
     {".quant_state.bitsandbytes__nf4", "bitsandbytes"},
     {".SCB", "bitsandbytes"},
     {".W_q", "HQQ"},
@@ -80,7 +81,18 @@ void check_marks(const Safetensors& files, const QuantFormat* format, const std:
   }
 }
 
+// Module and name of a tensor; no module: "".
+std::pair<std::string, std::string> split(const std::string& tensor) {
+  const size_t dot = tensor.rfind('.');
+  if (dot == std::string::npos) return {"", tensor};
+  return {tensor.substr(0, dot), tensor.substr(dot + 1)};
+}
+
 }  // namespace
+
+std::unique_ptr<StoredMatrix> QuantFormat::stacked(ModuleTensors&, const std::string&, int64_t, int64_t) const {
+  CHECK(false);
+}
 
 int64_t group_size_in(const JsonObject& config, std::string_view key) {
   const int64_t size = config.integer(key, -1);
@@ -118,6 +130,18 @@ std::unique_ptr<StoredMatrix> QuantisedTensors::matrix(const std::string& module
   return format_->matrix(tensors, n_out, n_in);
 }
 
+bool QuantisedTensors::has_stack(const std::string& tensor) const {
+  const auto [module, name] = split(tensor);
+  return !module.empty() && format_->has_stack(ModuleTensors(*files_, module, where_), name);
+}
+
+std::unique_ptr<StoredMatrix> QuantisedTensors::stacked(const std::string& tensor, const StackPlace& place,
+                                                        int64_t n_out, int64_t n_in) const {
+  const auto [module, name] = split(tensor);
+  ModuleTensors tensors(*files_, module, where_, place);
+  return format_->stacked(tensors, name, n_out, n_in);
+}
+
 std::string QuantisedTensors::name() const { return format_->name(); }
 int QuantisedTensors::activation_bits() const { return format_->activation_bits(); }
 
@@ -130,6 +154,19 @@ std::vector<std::string> QuantisedTensors::modules() const {
     if (!modules.contains(module) && has(module)) modules.emplace(module);
   }
   return {modules.begin(), modules.end()};
+}
+
+std::vector<std::string> QuantisedTensors::stacks() const {
+  std::vector<std::string> stacks;
+  for (const std::string_view name : files_->names()) {
+    if (has_stack(std::string(name))) stacks.emplace_back(name);
+  }
+  return stacks;
+}
+
+std::array<int64_t, 3> QuantisedTensors::stack_shape(const std::string& tensor) const {
+  const std::vector<int64_t>& shape = files_->find(tensor)->shape;
+  return {shape.at(0), shape.at(1), shape.at(2)};
 }
 
 std::array<int64_t, 2> QuantisedTensors::shape(const std::string& module) const {

@@ -14,6 +14,7 @@
 namespace vlcache {
 
 class QuantFormat;
+struct StackPlace;
 class Safetensors;
 
 // Any thread.
@@ -32,6 +33,11 @@ class QuantisedTensors {
   // Throws Error naming the tensor (shape, type, scales that are no numbers) or the key of config.json.
   std::unique_ptr<StoredMatrix> matrix(const std::string& module, int64_t n_out, int64_t n_in) const;
 
+  // The same of a tensor of matrices of one shape, [n, n_out, n_in], "....experts.down_proj", and of one of them.
+  bool has_stack(const std::string& tensor) const;
+  std::unique_ptr<StoredMatrix> stacked(const std::string& tensor, const StackPlace& place, int64_t n_out,
+                                        int64_t n_in) const;
+
   // "AWQ", "compressed-tensors pack-quantized", ...
   std::string name() const;
   // Bits in which the checkpoint wants activations, which is not done; 16: it does not.
@@ -41,6 +47,8 @@ class QuantisedTensors {
   // --------------------------------------------------
   std::vector<std::string> modules() const;
   std::array<int64_t, 2> shape(const std::string& module) const;  // by the file
+  std::vector<std::string> stacks() const;                        // all tensors that has_stack() is true for
+  std::array<int64_t, 3> stack_shape(const std::string& tensor) const;
 
  private:
   QuantisedTensors(std::unique_ptr<const QuantFormat> format, std::shared_ptr<const Safetensors> files,

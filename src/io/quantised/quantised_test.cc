@@ -12,6 +12,7 @@
 #include "base/at.h"
 #include "base/sha256.h"
 #include "io/quantised/module_patterns.h"
+#include "io/quantised/module_tensors.h"
 #include "io/quantised/quantised_tensors.h"
 #include "io/safetensors.h"
 #include "tests/testing.h"
@@ -47,6 +48,21 @@ std::vector<float> dequantised(const QuantSource& codes) {
   return values;
 }
 
+// All matrices of a stack, one after the other.
+std::vector<float> stack_values(const QuantisedTensors& quantised, const std::string& name,
+                                const std::array<int64_t, 3>& shape) {
+  EXPECT_TRUE(quantised.has_stack(name));
+  EXPECT_EQ(quantised.stack_shape(name), shape);
+  const auto [n, n_out, n_in] = shape;
+  std::vector<float> values(at(n * n_out * n_in));
+  for (int64_t i = 0; i < n; ++i) {
+    const auto matrix = quantised.stacked(name, {.i = i, .n = n}, n_out, n_in);
+    EXPECT_EQ(matrix->codes(), nullptr);
+    matrix->values(0, n_out, values.data() + i * n_out * n_in);
+  }
+  return values;
+}
+
 // The form in which the matrices of a fixture keep their codes; "": they become values.
 struct ExpectedForm {
   const char *fixture, *module_end, *form;
@@ -66,6 +82,7 @@ constexpr ExpectedForm kForms[] = {
     {"gptq-order", "k_proj", ""},
     {"gptq-order", "", "8 bits g32 bf16"},
     {"fp8-blocks", "", ""},
+    {"vlm-fp8", "", ""},
     {"vlm-ct", "fc1", "8 bits g128 bf16"},
     {"vlm-ct", "", "4 bits g32 bf16"},
 };
@@ -78,9 +95,13 @@ TEST(QuantisedTensors, AreWhatTheFormatsOwnDequantisersMake) {
     const auto quantised = QuantisedTensors::open(JsonObject(config, "config.json"), files);
     ASSERT_NE(quantised, nullptr);
     const Json matrices = load_json(entry.path() / "case.json")["matrices"];
-    EXPECT_EQ(quantised->modules().size(), matrices.size());
+    EXPECT_EQ(quantised->modules().size() + quantised->stacks().size(), matrices.size());
     for (const auto& [module, expected] : matrices.items()) {
       SCOPED_TRACE(fixture + " " + module);
+      if (expected["shape"].size() == 3) {
+        EXPECT_EQ(digest(stack_values(*quantised, module, expected["shape"])), expected["sha256"]);
+        continue;
+      }
       const int64_t n_out = expected["shape"][0], n_in = expected["shape"][1];
       EXPECT_EQ(quantised->shape(module), (std::array{n_out, n_in}));
       const auto matrix = quantised->matrix(module, n_out, n_in);
@@ -198,6 +219,23 @@ TEST(QuantisedTensors, RefusesWhatDoesNotFit) {
     EXPECT_THAT(error_of([&] { c.open(); }), HasSubstr("weight_block_size: expected the rows and inputs of a block"));
     c.quantisation().erase("weight_block_size");
     EXPECT_THAT(error_of([&] { c.open(); }), HasSubstr("weight_block_size: expected"));
+  }
+  {
+    ChangedCheckpoint c("vlm-fp8");
+    const std::string stack = "model.language_model.layers.0.mlp.experts.down_proj";
+    const auto error = [&](int64_t n) {
+      return error_of([&] { c.open()->stacked(stack, {.i = n - 1, .n = n}, 48, 20); });
+    };
+    EXPECT_EQ(error(8), "no error");
+    EXPECT_THAT(error(7),
+                HasSubstr("experts.down_proj\": expected F8_E4M3[7, 48, 20] (from config.json), found F8_E4M3[8"));
+    c.quantisation()["weight_block_size"] = {8, 3};
+    EXPECT_THAT(error(8),
+                HasSubstr("down_proj_scale_inv\": expected [8, 6, 7] (from config.json), found F32[8, 6, 10]"));
+    c.tensors.erase(stack + "_scale_inv");
+    EXPECT_THAT(error(8), HasSubstr("down_proj_scale_inv\": not there"));
+    c.config.erase("quantization_config");
+    EXPECT_THAT(error_of([&] { c.open(); }), AllOf(HasSubstr("no quantization_config"), HasSubstr("FP8 in blocks")));
   }
   {
     ChangedCheckpoint c("ct-nvfp4");
