@@ -2,11 +2,12 @@
 """Answers to the questions of an eval.jsonl (`tools/wordpage/make_eval.py`) under several settings of `vlcache run`, and their shares on the same questions:
 
   answers.py run OUT DATA --setting "dense: -m DIR" --setting "int4: -m DIR --weights int4"
-  answers.py table OUT --pair int4/dense
+  answers.py table OUT --pair int4/dense --changes "int4, 64/int4" "dense, 64/dense"
 
 OUT/NAME/PART.jsonl holds the answers to a part of the questions; what is there is not asked again, so that a run may be ended at any time and gone on with. `table` counts
 exact answers; of a pair, on the questions that both were asked: right answers of each, questions that one has right and not the other, and the ratio with an interval of 95 % from
-4,000 bootstrap samples of questions. VLCACHE: the program."""
+4,000 bootstrap samples of questions. `--changes`: how often the answers of two pairs differ, in letters, on the questions that all were asked, and by how much more often the first
+pair's do. VLCACHE: the program."""
 import argparse, json, os, random, shlex, subprocess
 
 VLCACHE = os.environ.get("VLCACHE", "build/release/vlcache")
@@ -31,12 +32,10 @@ def load(out, name):
     folder = os.path.join(out, name); return {x["id"]: x for f in sorted(os.listdir(folder)) if f.endswith(".jsonl") for x in map(json.loads, open(os.path.join(folder, f)))}
 
 
-def interval(both):
-    """of the ratio of sums"""
-    r, n = random.Random(1), len(both); ratios = []
-    for _ in range(4000):
-        x, y = map(sum, zip(*r.choices(both, k=n))); ratios.append(x / max(1, y))
-    ratios.sort(); return ratios[100], ratios[-101]
+def interval(both, of=lambda x, y, n: x / max(1, y)):
+    """of `of` both sums and their number, by default the ratio of the sums"""
+    r, n = random.Random(1), len(both)
+    found = sorted(of(*map(sum, zip(*r.choices(both, k=n))), n) for _ in range(4000)); return found[100], found[-101]
 
 
 def table(a):
@@ -47,6 +46,15 @@ def table(a):
     for one, other in (p.split("/") for p in a.pair):
         both = [(found[one][i], found[other][i]) for i in found[one] if i in found[other]]; right = [(x["right"], y["right"]) for x, y in both]; n, m = map(sum, zip(*right)); low, high = interval(right)
         print(f"| {one} / {other} | {len(both)} | {n} of {m} | {sum(y and not x for x, y in right)} | {sum(x and not y for x, y in right)} | {sum(x['text'] != y['text'] for x, y in both)} | {n / max(1, m):.3f} | {low:.3f} to {high:.3f} |")
+    if a.changes: print("\n| pairs | questions | of the first differ | of the second | difference, points | 95 % |\n|---|---:|---:|---:|---:|---|")
+    for pairs in a.changes: changes(found, pairs)
+
+
+def changes(found, pairs):
+    """whether answers differ, of two pairs on the same questions"""
+    (a, b), (c, d) = (p.split("/") for p in pairs); ids = set.intersection(*(set(found[x]) for x in (a, b, c, d))); differ = lambda x, y, i: found[x][i]["text"] != found[y][i]["text"]
+    both = [(differ(a, b, i), differ(c, d, i)) for i in sorted(ids)]; low, high = interval(both, lambda x, y, n: 100 * (x - y) / n); x, y = map(sum, zip(*both))
+    print(f"| {pairs[0]} and {pairs[1]} | {len(both)} | {x} | {y} | {100 * (x - y) / len(both):.2f} | {low:.2f} to {high:.2f} |")
 
 
 def main():
@@ -54,6 +62,7 @@ def main():
     c = commands.add_parser("run"); c.set_defaults(run=run); c.add_argument("out"); c.add_argument("data"); c.add_argument("--setting", action="append", required=True)
     c.add_argument("--samples", type=int, default=10**9); c.add_argument("--part", type=int, default=100); c.add_argument("--batch", type=int, default=4)
     c = commands.add_parser("table"); c.set_defaults(run=table); c.add_argument("out"); c.add_argument("--pair", action="append", default=[])
+    c.add_argument("--changes", nargs=2, action="append", default=[])
     a = ap.parse_args(); a.run(a)
 
 
