@@ -28,7 +28,7 @@ void check_reuse(std::string_view how) {
 }
 
 ReuseChoice::ReuseChoice(const ReuseFlags& flags, const ModelFiles& model, const ImageKvForm& form,
-                         std::string_view weights)
+                         const std::function<std::string()>& weights)
     : how_(flags.how),
       rule_{.margin = flags.margin},
       keep_exact_(flags.keep_exact),
@@ -44,9 +44,9 @@ ReuseChoice::ReuseChoice(const ReuseFlags& flags, const ModelFiles& model, const
     if (plan_->model != model.fingerprint()) {
       throw Error(ErrorCode::kInput, path.string() + ": a plan for another model than " + model.where());
     }
-    if (plan_->weights != weights) {
+    if (const std::string form = weights(); plan_->weights != form) {
       throw Error(ErrorCode::kInput, path.string() + ": the plan was measured with other weights (" + plan_->weights +
-                                         ") than these (" + std::string(weights) + ")");
+                                         ") than these (" + form + ")");
     }
   } catch (const Error& e) {
     if (!flags.plan.empty()) throw;

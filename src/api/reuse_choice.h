@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,8 +35,10 @@ struct ReuseFlags {
 class ReuseChoice {
  public:
   // Reads the plan if there is one. Throws Error(kInput) for a plan that was named and cannot be used. `form`: of the
-  // KV to be reused; `weights`: Model::weights_form.
-  ReuseChoice(const ReuseFlags& flags, const ModelFiles& model, const ImageKvForm& form, std::string_view weights);
+  // KV to be reused; `weights` returns Model::weights_form, and is called if there is a plan of this model: it reads
+  // files.
+  ReuseChoice(const ReuseFlags& flags, const ModelFiles& model, const ImageKvForm& form,
+              const std::function<std::string()>& weights);
 
   // `auto` goes by what servers count while they run (ReuseCounts) where no plan decides: opens the counts of this
   // engine's model, in `folder` (--cache-disk), or in memory if that is empty. `compares`: this process counts, too.

@@ -224,7 +224,7 @@ void describe_template(const Checkpoint& checkpoint) {
 
 // What `--reuse auto` would do, and why.
 void describe_reuse(const ModelFlags& flags, const Checkpoint& checkpoint) {
-  const ReuseChoice choice({}, checkpoint, image_form(flags.cache), weights_form(flags, checkpoint));
+  const ReuseChoice choice({}, checkpoint, image_form(flags.cache), [&] { return weights_form(flags, checkpoint); });
   std::istringstream lines(choice.explanation());
   std::string text;
   for (const char* name = "--reuse auto"; std::getline(lines, text); name = "") line(name, text);

@@ -186,7 +186,7 @@ ReuseChoice reuse_choice(const GenerateFlags& flags, const RequestFields& given,
                 "--reuse-bound 0.99 did");
   }
   reuse.how = given.reuse.value_or(reuse.how);
-  return ReuseChoice(reuse, checkpoint, image_form(model.cache), weights_form(model, checkpoint));
+  return ReuseChoice(reuse, checkpoint, image_form(model.cache), [&] { return weights_form(model, checkpoint); });
 }
 
 namespace {
