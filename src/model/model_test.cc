@@ -184,7 +184,7 @@ void expect_listed(const std::filesystem::path& folder, Backend& backend, const 
 TEST_F(ModelTest, ListsWhatItWouldLoad) {
   constexpr WeightForms kQuantised = {.text = WeightChoice::kInt4Plus, .vision = WeightChoice::kInt8};
   constexpr WeightForms kDense = {.text = WeightChoice::kDense, .vision = WeightChoice::kDense};
-  for (const char* backend_name : {"ref", "cpu"}) {
+  for (const std::string_view backend_name : backend_names()) {
     const auto backend = make_backend(backend_name, DType::kBF16);
     for (const char* name : {"llama-gqa4", "gpt2-tied", "baichuan2", "llava-clip", "qwen2.5-vl-flat", "qwen3-vl-moe",
                              "qwen3-vl-moe-published", "paddleocr-vl-flat"}) {
@@ -195,13 +195,13 @@ TEST_F(ModelTest, ListsWhatItWouldLoad) {
         expect_listed(coded_fixture(name), *backend, forms);
     }
   }
-  const auto bytes_of_x = make_backend("cpu", DType::kBF16, {.activation_bits = ActivationBits::k8});
+  const auto bytes_of_x = make_backend("ref", DType::kBF16, {.activation_bits = ActivationBits::k8});
   expect_listed(fixture_model("llama-gqa4"), *bytes_of_x, kQuantised);
 }
 
 // Activations of 8 bits are refused before a matrix is loaded where none will be quantised, and taken where any is.
 TEST_F(ModelTest, RefusesActivationsOfBytesWithDenseWeights) {
-  const auto bytes_of_x = make_backend("cpu", DType::kBF16, {.activation_bits = ActivationBits::k8});
+  const auto bytes_of_x = make_backend("ref", DType::kBF16, {.activation_bits = ActivationBits::k8});
   bool began = false;
   const auto error = [&](const std::filesystem::path& folder, const WeightForms& forms) {
     began = false;
