@@ -277,54 +277,64 @@ HWY_INLINE I32Vec word_dot(I32Vec sum, U32Vec w, const std::byte* x) {
 // How rows are coded: words, or bytes of VNNI, two halves or one of each input.
 enum class Dots { kWords, kHalves, kOneByte };
 
-// to[r] = starts + the sums of a vector of outputs over quads [kBegin, kEnd) of a unit, of kRows rows. Products of the
-// rows alternate: a row's own wait for each other, and a scheduler's window holds only those of about four rows.
-template <Dots kDots, size_t kBegin, size_t kEnd, size_t kRows>
-HWY_INLINE void unit_dots(const U32Vec (&w)[kQuads], const CodedUnit (&x)[kRows], const UnitSums (&sums)[kRows],
-                          size_t band, I32Vec (&to)[kRows]) {
+// to[v][r] = starts + the sums of kVectors vectors of outputs over quads [kBegin, kEnd) of a unit, of kRows rows.
+// Products with different sums alternate: those with one wait for each other, and a scheduler's window holds only those
+// of about eight sums.
+template <Dots kDots, size_t kBegin, size_t kEnd, size_t kRows, size_t kVectors>
+HWY_INLINE void unit_dots(const U32Vec (&w)[kVectors][kQuads], const CodedUnit (&x)[kRows],
+                          const UnitSums (&sums)[kRows], size_t band, I32Vec (&to)[kVectors][kRows]) {
   const I32Tag di;
-  unrolled<0, kRows>([&]<size_t kRow>() VLCACHE_LAMBDA { to[kRow] = hn::Set(di, sums[kRow].starts[band]); });
+  I32Vec high[kVectors][kRows];
+  const auto for_each = [&](const auto& body) VLCACHE_LAMBDA {
+    unrolled<0, kRows * kVectors>([&]<size_t i>()
+                                      VLCACHE_LAMBDA { body.template operator()<i / kVectors, i % kVectors>(); });
+  };
+  for_each([&]<size_t r, size_t v>()
+               VLCACHE_LAMBDA { to[v][r] = hn::Set(di, sums[r].starts[band]), high[v][r] = hn::Zero(di); });
 #if defined(VLCACHE_BYTE_DOTS)
   if constexpr (kDots != Dots::kWords) {
-    I32Vec high[kRows];
-    unrolled<0, kRows>([&]<size_t kRow>() VLCACHE_LAMBDA { high[kRow] = hn::Zero(di); });
     unrolled<kBegin, kEnd>([&]<size_t kQuad>() VLCACHE_LAMBDA {
-      unrolled<0, kRows>([&]<size_t kRow>() VLCACHE_LAMBDA {
-        constexpr size_t kAt = kRow * sizeof(CodedUnit) + 4 * kQuad;
+      for_each([&]<size_t r, size_t v>() VLCACHE_LAMBDA {
+        constexpr size_t kAt = r * sizeof(CodedUnit) + 4 * kQuad;
         if constexpr (kDots == Dots::kHalves) {
-          high[kRow] = byte_dot<kAt>(high[kRow], w[kQuad], x);
-          to[kRow] = byte_dot<kAt + kUnit>(to[kRow], w[kQuad], x);
+          high[v][r] = byte_dot<kAt>(high[v][r], w[v][kQuad], x);
+          to[v][r] = byte_dot<kAt + kUnit>(to[v][r], w[v][kQuad], x);
         } else {
-          to[kRow] = byte_dot<kAt>(to[kRow], w[kQuad], x);
+          to[v][r] = byte_dot<kAt>(to[v][r], w[v][kQuad], x);
         }
       });
     });
     if constexpr (kDots == Dots::kHalves) {
-      unrolled<0, kRows>([&]<size_t kRow>()
-                             VLCACHE_LAMBDA { to[kRow] = hn::Add(hn::ShiftLeft<7>(high[kRow]), to[kRow]); });
+      for_each([&]<size_t r, size_t v>()
+                   VLCACHE_LAMBDA { to[v][r] = hn::Add(hn::ShiftLeft<7>(high[v][r]), to[v][r]); });
     }
     return;
   }
 #endif
   unrolled<kBegin, kEnd>([&]<size_t kQuad>() VLCACHE_LAMBDA {
-    unrolled<0, kRows>([&]<size_t kRow>()
-                           VLCACHE_LAMBDA { to[kRow] = word_dot(to[kRow], w[kQuad], x[kRow].codes + 8 * kQuad); });
+    for_each([&]<size_t r, size_t v>()
+                 VLCACHE_LAMBDA { to[v][r] = word_dot(to[v][r], w[v][kQuad], x[r].codes + 8 * kQuad); });
   });
 }
 
-// acc[r] += the products of a unit's codes w with kRows rows, for a vector of outputs and one of the unit's kBands
-// groups. What codes stand for: scale * code + min.
-template <Dots kDots, size_t kBand, size_t kBands, size_t kRows>
-HWY_INLINE void add_band(const U32Vec (&w)[kQuads], const CodedUnit (&x)[kRows], const UnitSums (&sums)[kRows],
-                         F32Vec scale, F32Vec min, F32Vec (&acc)[kRows]) {
+// acc[v][r] += the products of a unit's codes w with kRows rows, for kVectors vectors of outputs and one of the unit's
+// kBands groups. What codes stand for: scale * code + min.
+template <Dots kDots, size_t kBand, size_t kBands, size_t kRows, size_t kVectors>
+HWY_INLINE void add_band(const U32Vec (&w)[kVectors][kQuads], const CodedUnit (&x)[kRows],
+                         const UnitSums (&sums)[kRows], const float* scales, const float* mins,
+                         F32Vec (&acc)[kVectors][kRows]) {
   const F32Tag d;
   constexpr size_t kOfBand = static_cast<size_t>(kQuads) / kBands;
-  I32Vec products[kRows];
+  I32Vec products[kVectors][kRows];
   unit_dots<kDots, kBand * kOfBand, (kBand + 1) * kOfBand>(w, x, sums, kBand, products);
-  unrolled<0, kRows>([&]<size_t kRow>() VLCACHE_LAMBDA {
-    const F32Vec scaled = hn::Mul(hn::ConvertTo(d, products[kRow]), hn::Set(d, sums[kRow].scale));
-    acc[kRow] = hn::MulAdd(scaled, scale, acc[kRow]);
-    acc[kRow] = hn::MulAdd(min, hn::Set(d, sums[kRow].sums[kBand]), acc[kRow]);
+  unrolled<0, kVectors>([&]<size_t v>() VLCACHE_LAMBDA {
+    const size_t at = kBand * kPanel + v * hn::MaxLanes(d);
+    const F32Vec scale = hn::Load(d, scales + at), min = hn::Load(d, mins + at);
+    unrolled<0, kRows>([&]<size_t r>() VLCACHE_LAMBDA {
+      const F32Vec scaled = hn::Mul(hn::ConvertTo(d, products[v][r]), hn::Set(d, sums[r].scale));
+      acc[v][r] = hn::MulAdd(scaled, scale, acc[v][r]);
+      acc[v][r] = hn::MulAdd(min, hn::Set(d, sums[r].sums[kBand]), acc[v][r]);
+    });
   });
 }
 

@@ -126,15 +126,17 @@ HWY_NOINLINE void panel_of_rows(const QuantPanelArgs& args) {
   const int64_t first = args.rows.at(args.first_row, 0);
   const CodedUnit* x = args.rows.units + first;
   const UnitSums* sums = args.rows.sums + first;
-  F32Vec acc[kLanes64][kRows];
-#pragma GCC unroll 4  // here and below: all of acc in registers
-  for (size_t r = 0; r < kRows; ++r) {
-#pragma GCC unroll 8
-    for (size_t v = 0; v < kLanes64; ++v) acc[v][r] = hn::Zero(d);
-  }
+  constexpr size_t kVectors = kRows == 1 && kLanes == 16 ? 2 : 1;  // beside each other
+  F32Vec acc[kLanes64 / kVectors][kVectors][kRows];
+  const auto for_each = [&](const auto& body) VLCACHE_LAMBDA {
+    unrolled<0, kRows * kLanes64>([&]<size_t i>() VLCACHE_LAMBDA {
+      body(acc[i / kRows / kVectors][i / kRows % kVectors][i % kRows], i % kRows, i / kRows);
+    });
+  };
+  for_each([&](F32Vec& sum, size_t, size_t) VLCACHE_LAMBDA { sum = hn::Zero(d); });
   BlockScales scales;
-  // A vector's part of the bytes of a unit, in whole lines, with one for the scales.
-  constexpr size_t kAhead = (static_cast<size_t>(kBits * kUnit * kPanel / 8) / kLanes64 + 127) / 64 * 64;
+  // A part's bytes of a unit, in whole lines, with one for the scales.
+  constexpr size_t kAhead = (static_cast<size_t>(kBits * kUnit * kPanel / 8) * kVectors / kLanes64 + 127) / 64 * 64;
   const int64_t code_bytes = layout.unit_bytes();
   int64_t unit = 0;
   for (BlockWalk walk(layout, args.panel); walk.next();) {
@@ -142,27 +144,24 @@ HWY_NOINLINE void panel_of_rows(const QuantPanelArgs& args) {
     const std::byte* codes = walk.block().units;
     for (const int64_t end = unit + walk.block().n_units; unit < end;
          ++unit, codes += code_bytes, x += kRows, sums += kRows) {
-#pragma GCC unroll 8
-      for (size_t v = 0; v < kLanes64; ++v) {
-        const Quads<kBits, kTable> quads(codes, v * kLanes, table);
-        U32Vec w[kQuads];
-        unrolled<0, kQuads>([&]<size_t kQuad>() HWY_ATTR { w[kQuad] = quads.template get<kQuad>(); });
-        for (size_t line = v * kAhead; line < (v + 1) * kAhead; line += 64) prefetch(codes + line);
-        const float *scale = scales.scales + v * kLanes, *min = scales.mins + v * kLanes;
-        add_band<kDots, 0, kBands>(w, rows_of<kRows>(x), rows_of<kRows>(sums), hn::Load(d, scale), hn::Load(d, min),
-                                   acc[v]);
+      unrolled<0, kLanes64 / kVectors>([&]<size_t kPart>() VLCACHE_LAMBDA {
+        constexpr size_t kFirst = kPart * kVectors * kLanes;
+        U32Vec w[kVectors][kQuads];
+        unrolled<0, kVectors>([&]<size_t v>() VLCACHE_LAMBDA {
+          const Quads<kBits, kTable> quads(codes, kFirst + v * kLanes, table);
+          unrolled<0, kQuads>([&]<size_t kQuad>() VLCACHE_LAMBDA { w[v][kQuad] = quads.template get<kQuad>(); });
+        });
+        for (size_t line = kPart * kAhead; line < (kPart + 1) * kAhead; line += 64) prefetch(codes + line);
+        const float *scale = scales.scales + kFirst, *min = scales.mins + kFirst;
+        add_band<kDots, 0, kBands>(w, rows_of<kRows>(x), rows_of<kRows>(sums), scale, min, acc[kPart]);
         if constexpr (kBands == 2) {
-          add_band<kDots, 1, kBands>(w, rows_of<kRows>(x), rows_of<kRows>(sums), hn::Load(d, scale + kPanel),
-                                     hn::Load(d, min + kPanel), acc[v]);
+          add_band<kDots, 1, kBands>(w, rows_of<kRows>(x), rows_of<kRows>(sums), scale, min, acc[kPart]);
         }
-      }
+      });
     }
   }
-#pragma GCC unroll 4
-  for (size_t r = 0; r < kRows; ++r) {
-#pragma GCC unroll 8
-    for (size_t v = 0; v < kLanes64; ++v) hn::StoreU(acc[v][r], d, args.acc + r * kPanel + v * kLanes);
-  }
+  for_each([&](F32Vec& sum, size_t r, size_t v)
+               VLCACHE_LAMBDA { hn::StoreU(sum, d, args.acc + r * kPanel + v * kLanes); });
 }
 
 template <Dots kDots, int kBits, bool kTable, size_t kBands>

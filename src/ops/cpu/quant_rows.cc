@@ -16,24 +16,23 @@
 HWY_BEFORE_NAMESPACE();
 namespace vlcache::cpu::HWY_NAMESPACE {
 
-// A vector of outputs and a unit: codes as bytes, and scales and minima of each band.
-template <size_t kBands>
+// A vector of outputs and a unit: codes as bytes, and where its scales and minima are, the next group's kPanel further.
 struct UnitWeights {
-  U32Vec codes[kQuads];
-  F32Vec scale[kBands], min[kBands];
+  U32Vec codes[1][kQuads];
+  const float *scales, *mins;
 };
 
 // The products with kRows rows beside each other, into acc[row][64].
 template <Dots kDots, size_t kRows, size_t kBands>
-HWY_INLINE void add_rows(const CodedUnit* units, const UnitSums* of_units, const UnitWeights<kBands>& w, float* acc) {
+HWY_INLINE void add_rows(const CodedUnit* units, const UnitSums* of_units, const UnitWeights& w, float* acc) {
   const F32Tag d;
   const auto& x = rows_of<kRows>(units);
   const auto& sums = rows_of<kRows>(of_units);
-  F32Vec sum[kRows];
-  unrolled<0, kRows>([&]<size_t kRow>() VLCACHE_LAMBDA { sum[kRow] = hn::Load(d, acc + kRow * kPanel); });
-  add_band<kDots, 0, kBands>(w.codes, x, sums, w.scale[0], w.min[0], sum);
-  if constexpr (kBands == 2) add_band<kDots, 1, kBands>(w.codes, x, sums, w.scale[1], w.min[1], sum);
-  unrolled<0, kRows>([&]<size_t kRow>() VLCACHE_LAMBDA { hn::Store(sum[kRow], d, acc + kRow * kPanel); });
+  F32Vec sum[1][kRows];
+  unrolled<0, kRows>([&]<size_t r>() VLCACHE_LAMBDA { sum[0][r] = hn::Load(d, acc + r * kPanel); });
+  add_band<kDots, 0, kBands>(w.codes, x, sums, w.scales, w.mins, sum);
+  if constexpr (kBands == 2) add_band<kDots, 1, kBands>(w.codes, x, sums, w.scales, w.mins, sum);
+  unrolled<0, kRows>([&]<size_t r>() VLCACHE_LAMBDA { hn::Store(sum[0][r], d, acc + r * kPanel); });
 }
 
 // Rows at once: on 512 bits a whole group, because a few rows' sums wait for each other (a scheduler's window of 97
@@ -41,25 +40,24 @@ HWY_INLINE void add_rows(const CodedUnit* units, const UnitSums* of_units, const
 constexpr size_t kMostTogether = hn::MaxLanes(F32Tag()) == 16 ? kMostGrouped : 1;
 
 // The products with the n rows of a group.
-template <Dots kDots, size_t kTogether, size_t kBands>
-HWY_INLINE void add_group(const CodedUnit* x, const UnitSums* sums, int64_t n, const UnitWeights<kBands>& w,
-                          float* acc) {
+template <Dots kDots, size_t kBands, size_t kTogether>
+HWY_INLINE void add_group(const CodedUnit* x, const UnitSums* sums, int64_t n, const UnitWeights& w, float* acc) {
   constexpr size_t kNext = kTogether > kMostTogether / 2 ? kTogether - 1 : 1;
   if constexpr (kTogether > 1) {
-    if (n != kTogether) return add_group<kDots, kNext>(x, sums, n, w, acc);
+    if (n != kTogether) return add_group<kDots, kBands, kNext>(x, sums, n, w, acc);
   }
   for (; n > 0; n -= kTogether, x += kTogether, sums += kTogether, acc += kTogether * kPanel) {
-    add_rows<kDots, kTogether>(x, sums, w, acc);
+    add_rows<kDots, kTogether, kBands>(x, sums, w, acc);
   }
 }
 
 // The products of a vector of outputs with all rows and a unit.
 template <Dots kDots, size_t kBands>
-HWY_INLINE void add_unit(const QuantPanelArgs& args, int64_t unit, const UnitWeights<kBands>& w, float* acc) {
+HWY_INLINE void add_unit(const QuantPanelArgs& args, int64_t unit, const UnitWeights& w, float* acc) {
   const CodedRows& rows = args.rows;
   for (int64_t first = 0; first < args.n_rows; first += rows.group, acc += rows.group * kPanel) {
     const int64_t at = rows.at(args.first_row + first, unit), n = std::min(rows.group, args.n_rows - first);
-    add_group<kDots, kMostTogether>(rows.units + at, rows.sums + at, n, w, acc);
+    add_group<kDots, kBands, kMostTogether>(rows.units + at, rows.sums + at, n, w, acc);
   }
 }
 
@@ -80,15 +78,10 @@ HWY_NOINLINE void panel_of_groups(const QuantPanelArgs& args) {
     for (const int64_t end = unit + walk.block().n_units; unit < end; ++unit, codes += code_bytes) {
       for (size_t v = 0; v < kLanes64; ++v) {
         const Quads<kBits, kTable> quads(codes, v * kLanes, table);
-        UnitWeights<kBands> w;
-        unrolled<0, kQuads>([&]<size_t kQuad>() VLCACHE_LAMBDA { w.codes[kQuad] = quads.template get<kQuad>(); });
+        UnitWeights w{.scales = scales.scales + v * kLanes, .mins = scales.mins + v * kLanes};
+        unrolled<0, kQuads>([&]<size_t kQuad>() VLCACHE_LAMBDA { w.codes[0][kQuad] = quads.template get<kQuad>(); });
         for (size_t line = v * kAhead; line < (v + 1) * kAhead; line += 64) prefetch(codes + line);
-        const size_t output = v * kLanes;
-        for (size_t band = 0; band < kBands; ++band) {
-          w.scale[band] = hn::Load(F32Tag(), scales.scales + band * kPanel + output);
-          w.min[band] = hn::Load(F32Tag(), scales.mins + band * kPanel + output);
-        }
-        add_unit<kDots, kBands>(args, unit, w, args.acc + output);
+        add_unit<kDots, kBands>(args, unit, w, args.acc + v * kLanes);
       }
     }
   }
