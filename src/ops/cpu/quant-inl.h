@@ -219,6 +219,15 @@ HWY_INLINE void for_form(const QuantForm& form, const Kernel& kernel) {
   }
 }
 
+// Calls kernel<bits, by a table, groups of a unit>.
+template <typename Kernel>
+HWY_INLINE void for_layout(const QuantLayout& layout, const Kernel& kernel) {
+  for_form(layout.form, [&]<int kBits, bool kTable>() VLCACHE_LAMBDA {
+    layout.bands() == 1 ? kernel.template operator()<kBits, kTable, 1>()
+                        : kernel.template operator()<kBits, kTable, 2>();
+  });
+}
+
 // ---- dot products of bytes ------------------------------------------------------------------------------------------
 
 #undef VLCACHE_BYTE_DOTS
@@ -285,35 +294,39 @@ HWY_INLINE void unit_dots(const U32Vec (&w)[kVectors][kQuads], const CodedUnit (
                           const UnitSums (&sums)[kRows], size_t band, I32Vec (&to)[kVectors][kRows]) {
   const I32Tag di;
   I32Vec high[kVectors][kRows];
-  const auto for_each = [&](const auto& body) VLCACHE_LAMBDA {
-    unrolled<0, kRows * kVectors>([&]<size_t i>()
-                                      VLCACHE_LAMBDA { body.template operator()<i / kVectors, i % kVectors>(); });
-  };
-  for_each([&]<size_t r, size_t v>()
-               VLCACHE_LAMBDA { to[v][r] = hn::Set(di, sums[r].starts[band]), high[v][r] = hn::Zero(di); });
+  unrolled<0, kVectors>([&]<size_t v>() VLCACHE_LAMBDA {
+    unrolled<0, kRows>([&]<size_t r>()
+                           VLCACHE_LAMBDA { to[v][r] = hn::Set(di, sums[r].starts[band]), high[v][r] = hn::Zero(di); });
+  });
 #if defined(VLCACHE_BYTE_DOTS)
   if constexpr (kDots != Dots::kWords) {
     unrolled<kBegin, kEnd>([&]<size_t kQuad>() VLCACHE_LAMBDA {
-      for_each([&]<size_t r, size_t v>() VLCACHE_LAMBDA {
-        constexpr size_t kAt = r * sizeof(CodedUnit) + 4 * kQuad;
-        if constexpr (kDots == Dots::kHalves) {
-          high[v][r] = byte_dot<kAt>(high[v][r], w[v][kQuad], x);
-          to[v][r] = byte_dot<kAt + kUnit>(to[v][r], w[v][kQuad], x);
-        } else {
-          to[v][r] = byte_dot<kAt>(to[v][r], w[v][kQuad], x);
-        }
+      unrolled<0, kVectors>([&]<size_t v>() VLCACHE_LAMBDA {
+        unrolled<0, kRows>([&]<size_t r>() VLCACHE_LAMBDA {
+          constexpr size_t kAt = r * sizeof(CodedUnit) + 4 * kQuad;
+          if constexpr (kDots == Dots::kHalves) {
+            high[v][r] = byte_dot<kAt>(high[v][r], w[v][kQuad], x);
+            to[v][r] = byte_dot<kAt + kUnit>(to[v][r], w[v][kQuad], x);
+          } else {
+            to[v][r] = byte_dot<kAt>(to[v][r], w[v][kQuad], x);
+          }
+        });
       });
     });
     if constexpr (kDots == Dots::kHalves) {
-      for_each([&]<size_t r, size_t v>()
-                   VLCACHE_LAMBDA { to[v][r] = hn::Add(hn::ShiftLeft<7>(high[v][r]), to[v][r]); });
+      unrolled<0, kVectors>([&]<size_t v>() VLCACHE_LAMBDA {
+        unrolled<0, kRows>([&]<size_t r>()
+                               VLCACHE_LAMBDA { to[v][r] = hn::Add(hn::ShiftLeft<7>(high[v][r]), to[v][r]); });
+      });
     }
     return;
   }
 #endif
   unrolled<kBegin, kEnd>([&]<size_t kQuad>() VLCACHE_LAMBDA {
-    for_each([&]<size_t r, size_t v>()
-                 VLCACHE_LAMBDA { to[v][r] = word_dot(to[v][r], w[v][kQuad], x[r].codes + 8 * kQuad); });
+    unrolled<0, kVectors>([&]<size_t v>() VLCACHE_LAMBDA {
+      unrolled<0, kRows>([&]<size_t r>()
+                             VLCACHE_LAMBDA { to[v][r] = word_dot(to[v][r], w[v][kQuad], x[r].codes + 8 * kQuad); });
+    });
   });
 }
 

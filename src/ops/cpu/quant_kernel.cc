@@ -128,12 +128,9 @@ HWY_NOINLINE void panel_of_rows(const QuantPanelArgs& args) {
   const UnitSums* sums = args.rows.sums + first;
   constexpr size_t kVectors = kRows == 1 && kLanes == 16 ? 2 : 1;  // beside each other
   F32Vec acc[kLanes64 / kVectors][kVectors][kRows];
-  const auto for_each = [&](const auto& body) VLCACHE_LAMBDA {
-    unrolled<0, kRows * kLanes64>([&]<size_t i>() VLCACHE_LAMBDA {
-      body(acc[i / kRows / kVectors][i / kRows % kVectors][i % kRows], i % kRows, i / kRows);
-    });
-  };
-  for_each([&](F32Vec& sum, size_t, size_t) VLCACHE_LAMBDA { sum = hn::Zero(d); });
+#pragma GCC unroll 16  // here and below: all of acc in registers
+  for (size_t i = 0; i < kRows * kLanes64; ++i)
+    acc[i / kRows / kVectors][i / kRows % kVectors][i % kRows] = hn::Zero(d);
   BlockScales scales;
   // A part's bytes of a unit, in whole lines, with one for the scales.
   constexpr size_t kAhead = (static_cast<size_t>(kBits * kUnit * kPanel / 8) * kVectors / kLanes64 + 127) / 64 * 64;
@@ -144,24 +141,28 @@ HWY_NOINLINE void panel_of_rows(const QuantPanelArgs& args) {
     const std::byte* codes = walk.block().units;
     for (const int64_t end = unit + walk.block().n_units; unit < end;
          ++unit, codes += code_bytes, x += kRows, sums += kRows) {
-      unrolled<0, kLanes64 / kVectors>([&]<size_t kPart>() VLCACHE_LAMBDA {
-        constexpr size_t kFirst = kPart * kVectors * kLanes;
+#pragma GCC unroll 8
+      for (size_t part = 0; part < kLanes64 / kVectors; ++part) {
+        const size_t first_output = part * kVectors * kLanes;
         U32Vec w[kVectors][kQuads];
         unrolled<0, kVectors>([&]<size_t v>() VLCACHE_LAMBDA {
-          const Quads<kBits, kTable> quads(codes, kFirst + v * kLanes, table);
+          const Quads<kBits, kTable> quads(codes, first_output + v * kLanes, table);
           unrolled<0, kQuads>([&]<size_t kQuad>() VLCACHE_LAMBDA { w[v][kQuad] = quads.template get<kQuad>(); });
         });
-        for (size_t line = kPart * kAhead; line < (kPart + 1) * kAhead; line += 64) prefetch(codes + line);
-        const float *scale = scales.scales + kFirst, *min = scales.mins + kFirst;
-        add_band<kDots, 0, kBands>(w, rows_of<kRows>(x), rows_of<kRows>(sums), scale, min, acc[kPart]);
+        for (size_t line = part * kAhead; line < (part + 1) * kAhead; line += 64) prefetch(codes + line);
+        const float *scale = scales.scales + first_output, *min = scales.mins + first_output;
+        add_band<kDots, 0, kBands>(w, rows_of<kRows>(x), rows_of<kRows>(sums), scale, min, acc[part]);
         if constexpr (kBands == 2) {
-          add_band<kDots, 1, kBands>(w, rows_of<kRows>(x), rows_of<kRows>(sums), scale, min, acc[kPart]);
+          add_band<kDots, 1, kBands>(w, rows_of<kRows>(x), rows_of<kRows>(sums), scale, min, acc[part]);
         }
-      });
+      }
     }
   }
-  for_each([&](F32Vec& sum, size_t r, size_t v)
-               VLCACHE_LAMBDA { hn::StoreU(sum, d, args.acc + r * kPanel + v * kLanes); });
+#pragma GCC unroll 16
+  for (size_t i = 0; i < kRows * kLanes64; ++i) {
+    const F32Vec sum = acc[i / kRows / kVectors][i / kRows % kVectors][i % kRows];
+    hn::StoreU(sum, d, args.acc + i % kRows * kPanel + i / kRows * kLanes);
+  }
 }
 
 template <Dots kDots, int kBits, bool kTable, size_t kBands>
@@ -176,10 +177,8 @@ HWY_INLINE void panel_of(const QuantPanelArgs& args) {
 
 template <Dots kDots>
 HWY_INLINE void panel(const QuantPanelArgs& args) {
-  for_form(args.layout.form, [&]<int kBits, bool kTable>() HWY_ATTR {
-    if (args.layout.bands() == 1) return panel_of<kDots, kBits, kTable, 1>(args);
-    panel_of<kDots, kBits, kTable, 2>(args);
-  });
+  for_layout(args.layout, [&]<int kBits, bool kTable, size_t kBands>()
+                              VLCACHE_LAMBDA { panel_of<kDots, kBits, kTable, kBands>(args); });
 }
 
 void quant_by_words(const QuantPanelArgs& args) { panel<Dots::kWords>(args); }

@@ -78,8 +78,9 @@ struct QuantPanelArgs {
 // One group of at most quant_rows(isa) rows: their sums, 4 x 4 vectors of 512 bits, leave registers for a unit's codes.
 inline int64_t quant_rows(Isa isa) { return isa >= Isa::kAvx512 ? 4 : 1; }
 void quant_panel(QuantIsa isa, const QuantPanelArgs& args);
-// To the bit the same for any number of rows, from a group's first one, with sums in memory. one_byte: of CodedAs.
-inline constexpr int64_t kMostGrouped = 9;  // rows of a group whose sums of a unit fit registers of 512 bits
+// To the bit the same for any number of rows, from a group's first one, with sums in memory; groups of at most
+// kMostGrouped rows, whose sums of a unit fit registers of 512 bits. one_byte: of CodedAs.
+inline constexpr int64_t kMostGrouped = 9;
 void quant_groups(QuantIsa isa, const QuantPanelArgs& args, bool one_byte);
 
 // Half a panel as a kernel of many rows reads it: its codes as bytes [n_units][8 quads][32 outputs][4], its

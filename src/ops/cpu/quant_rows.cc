@@ -89,10 +89,8 @@ HWY_NOINLINE void panel_of_groups(const QuantPanelArgs& args) {
 
 template <Dots kDots>
 HWY_INLINE void groups(const QuantPanelArgs& args) {
-  for_form(args.layout.form, [&]<int kBits, bool kTable>() VLCACHE_LAMBDA {
-    if (args.layout.bands() == 1) return panel_of_groups<kDots, kBits, kTable, 1>(args);
-    panel_of_groups<kDots, kBits, kTable, 2>(args);
-  });
+  for_layout(args.layout, [&]<int kBits, bool kTable, size_t kBands>()
+                              VLCACHE_LAMBDA { panel_of_groups<kDots, kBits, kTable, kBands>(args); });
 }
 
 void rows_by_words(const QuantPanelArgs& args) { groups<Dots::kWords>(args); }

@@ -188,7 +188,7 @@ TEST(QuantMatmul, ByCodesAndByValues) {
   set_threads(3);
   for (const QuantForm& form : forms()) {
     SCOPED_TRACE(form.describe());
-    constexpr int64_t kOut = 67, kIn = 300;
+    constexpr int64_t kRows = 67, kOut = 67, kIn = 300;
     const RandomRows source(form, kOut, kIn);
     const std::vector<float> values = source.values();
     std::vector<std::byte> first;  // of the first level with fused multiply-adds
@@ -197,31 +197,35 @@ TEST(QuantMatmul, ByCodesAndByValues) {
       Matmul matmul(level.isa, DType::kBF16, {level.byte_dots});
       const Weight w = pack_quantised(DType::kBF16, source);
       const QuantPanels panels = quant_panels_of(w, w.segments[0]);
-      // 19 rows: few and many at once, a last group of three.
-      const Matrix x(DType::kBF16, 19, kIn), y(DType::kF32, 19, kOut), few(DType::kF32, 6, kOut);
+      // 67 rows: codes that are stored as bytes, a last group of three. Fewer: each way to hold sums, groups cut short.
+      const Matrix x(DType::kBF16, kRows, kIn), y(DType::kF32, kRows, kOut), few(DType::kF32, kRows, kOut);
+      const auto expect_same_rows = [&](Matmul& product) {
+        for (const int64_t n : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 19, 37, 64}) {
+          product.by_codes(x.view.slice_rows(3, 3 + n), panels, few.view.slice_rows(0, n), {});
+          EXPECT_EQ(std::memcmp(few.view.data, y.view.slice_rows(3, 3 + n).data, at(n * kOut * 4)), 0)
+              << "depends on the batch of " << n;
+        }
+      };
       matmul.by_codes(x.view, panels, y.view, {});
       expect_product(x, values, y, 4e-4);  // 15 bits for each unit's largest
       if (level.isa != Isa::kScalar) {
         if (first.empty()) first = y.memory;
         EXPECT_EQ(first, y.memory);
       }
-      matmul.by_codes(x.view.slice_rows(13, 19), panels, few.view, {});
-      EXPECT_EQ(std::memcmp(few.view.data, y.view.slice_rows(13, 19).data, few.memory.size()), 0)
-          << "depends on the batch";
+      expect_same_rows(matmul);
       if (form.scale == ScaleKind::kF16) {
+        SCOPED_TRACE("activations of 8 bits");
         Matmul of_8_bits(level.isa, DType::kBF16, {level.byte_dots, ActivationBits::k8});
         of_8_bits.by_codes(x.view, panels, y.view, {});
         expect_product(x, values, y, 0.03);
-        of_8_bits.by_codes(x.view.slice_rows(13, 19), panels, few.view, {});
-        EXPECT_EQ(std::memcmp(few.view.data, y.view.slice_rows(13, 19).data, few.memory.size()), 0)
-            << "depends on the batch, with activations of 8 bits";
+        expect_same_rows(of_8_bits);
       }
       matmul.by_values(x.view, panels, y.view, {});
       expect_product(x, values, y, 0x1p-6);  // weights in bf16, those of one code and group alike
 
       Matmul exact(level.isa, DType::kF32);
       const Weight w32 = pack_quantised(DType::kF32, source);
-      const Matrix x32(DType::kF32, 19, kIn), y32(DType::kF32, 19, kOut);
+      const Matrix x32(DType::kF32, kRows, kIn), y32(DType::kF32, kRows, kOut);
       exact.run(x32.view, w32, y32.view, {});
       expect_product(x32, values, y32, 1e-5);
     }
@@ -239,11 +243,12 @@ TEST(QuantMatmul, ScratchIsNoLargerThanItSays) {
       for (const ActivationBits bits : {ActivationBits::k15, ActivationBits::k8}) {
         Matmul matmul(level.isa, dtype, {level.byte_dots, bits});
         const Weight w = pack_quantised(dtype, source);
-        const Matrix x(dtype, 40, kIn), y(DType::kF32, 40, kOut);
-        for (int64_t n = 1; n <= 40; ++n) matmul.run(x.view.slice_rows(0, n), w, y.view.slice_rows(0, n), {});
-        const int64_t said = matmul.quantised_scratch_bytes(40, kIn);
-        EXPECT_LE(matmul.scratch_bytes(), said);
-        EXPECT_GT(2 * matmul.scratch_bytes(), said);
+        const Matrix x(dtype, 70, kIn), y(DType::kF32, 70, kOut);
+        for (int64_t n = 1; n <= 70; ++n) {
+          matmul.run(x.view.slice_rows(0, n), w, y.view.slice_rows(0, n), {});
+          EXPECT_LE(matmul.scratch_bytes(), matmul.quantised_scratch_bytes(n, kIn)) << n << " rows";
+        }
+        EXPECT_GT(2 * matmul.scratch_bytes(), matmul.quantised_scratch_bytes(70, kIn));
       }
     }
   }
