@@ -41,11 +41,21 @@ Buffer Buffer::reserve(int64_t bytes) {
   return b;
 }
 
+Buffer Buffer::part_of(std::shared_ptr<const void> owner, std::span<const std::byte> bytes) {
+  Buffer b;
+  if (bytes.empty()) return b;
+  b.data_ = const_cast<std::byte*>(bytes.data());
+  b.bytes_ = static_cast<int64_t>(bytes.size());
+  b.owner_ = std::move(owner);
+  return b;
+}
+
 Buffer::~Buffer() {
-  if (data_ != nullptr) munmap(data_, static_cast<size_t>(mapped_bytes_));
+  if (mapped_bytes_ > 0) munmap(data_, static_cast<size_t>(mapped_bytes_));
 }
 
 void Buffer::release(int64_t begin, int64_t end) {
+  CHECK(owner_ == nullptr);
   begin = round_up(begin, kPage);
   end = end / kPage * kPage;
   if (begin < end) madvise(data_ + begin, static_cast<size_t>(end - begin), MADV_DONTNEED);

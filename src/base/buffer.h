@@ -1,9 +1,11 @@
 // Buffer: owned memory. Large buffers are mapped from the kernel (huge pages where it grants them): they cost memory
-// only where touched and return it on destruction.
+// only where touched and return it on destruction. A buffer may instead be part of what it owns with others.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <utility>
 
 namespace vlcache {
@@ -25,11 +27,14 @@ class Buffer {
 
   // Address space of `bytes` that takes memory only where it is written. For pools that grow.
   static Buffer reserve(int64_t bytes);
+  // Bytes that may only be read and exist while `owner` does: the last buffer of a mapped file unmaps it.
+  static Buffer part_of(std::shared_ptr<const void> owner, std::span<const std::byte> bytes);
 
   std::byte* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
   bool empty() const { return data_ == nullptr; }
-  // Returns the memory of [begin, end) to the system (whole 4 KiB pages inside it); it reads as zero afterwards.
+  // Returns the memory of [begin, end) to the system (whole 4 KiB pages inside it); it reads as zero afterwards. Not
+  // for a part of something else.
   void release(int64_t begin, int64_t end);
 
  private:
@@ -37,10 +42,12 @@ class Buffer {
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
     std::swap(mapped_bytes_, other.mapped_bytes_);
+    std::swap(owner_, other.owner_);
   }
   std::byte* data_ = nullptr;
   int64_t bytes_ = 0;
-  int64_t mapped_bytes_ = 0;
+  int64_t mapped_bytes_ = 0;  // by this buffer alone
+  std::shared_ptr<const void> owner_;
 };
 
 }  // namespace vlcache

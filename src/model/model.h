@@ -63,6 +63,7 @@ class Model {
   int64_t n_parameters() const { return weights_.n_parameters; }
   int64_t weight_bytes() const { return weights_.bytes; }
   PackedUse packed_file() const { return weights_.packed_file; }
+  bool shares_weights() const { return weights_.shared; }  // with other processes
   const Weights& weights() const { return weights_; }
   const std::array<uint8_t, 16>& fingerprint() const { return fingerprint_; }
   // Of a checkpoint that is not loaded: what `load` would keep, and the fingerprint it would have. `hashed`: else there

@@ -77,13 +77,20 @@ PackedIdentity packed_identity(const LoadOptions& options, const Backend& backen
   return identity_of(options, backend, where);
 }
 
+bool shares_weights(const WeightForms& forms, const PackedCacheOptions& packed) {
+  return packed.share && forms.quantised() && !packed.folder.empty();
+}
+
 PackedWeights::PackedWeights(const LoadOptions& options, const Backend& backend, const std::string& where)
     : backend_(backend) {
   const WeightForms& forms = options.forms;
   // Codes that a checkpoint has are laid out as fast as a file is read.
-  const auto has_form = [](WeightChoice choice) { return form_of(choice, MatrixRole::kUsual).has_value(); };
-  const bool quantises = has_form(forms.text) || has_form(forms.vision);
-  if (!quantises || options.source_identity.empty()) return;
+  if (!forms.quantised() || options.source_identity.empty()) {
+    if (options.packed.share && options.packed.say) {
+      options.packed.say("packed weights: not shared: only a checkpoint that is quantised has a packed file");
+    }
+    return;
+  }
   if (options.packed.folder.empty()) {
     if (options.packed.say && !options.packed.off_reason.empty()) {
       options.packed.say("packed weights: not stored: " + options.packed.off_reason);
@@ -101,6 +108,7 @@ PackedWeights::PackedWeights(const LoadOptions& options, const Backend& backend,
 }
 
 void PackedWeights::read(PackedContents contents) {
+  shared_ = contents.shared;
   for (size_t i = 0; i < contents.arrays.size(); ++i) {
     PackedRecord& record = contents.index.records[i];
     parts_.emplace(std::move(record.name), Part{std::move(record.about), std::move(contents.arrays[i])});

@@ -28,6 +28,10 @@ std::string_view packed_use_name(PackedUse use);  // "off", "built", "hit"
 // What a packed file is made of. `where`: as PackedWeights takes it.
 PackedIdentity packed_identity(const LoadOptions& options, const Backend& backend, const std::string& where);
 
+// Whether the options ask for matrices in memory that is shared with other processes, for which a packed file is
+// needed.
+bool shares_weights(const WeightForms& forms, const PackedCacheOptions& packed);
+
 class PackedWeights {
  public:
   // Reads the file that there is. Off without quantised forms, without a folder, and for a source without an identity.
@@ -35,7 +39,8 @@ class PackedWeights {
   PackedWeights(const LoadOptions& options, const Backend& backend, const std::string& where);
 
   bool hit() const { return hit_; }
-  WeightHash hash() const { return hash_; }  // of a hit: of the source from which the file was made
+  bool shared() const { return hit_ && shared_; }  // matrices are in memory that is shared with other processes
+  WeightHash hash() const { return hash_; }        // of a hit: of the source from which the file was made
 
   // ---- what a hit has; each may be taken once. Nothing if the file lacks it: the loader then computes it
   // -------------
@@ -64,7 +69,7 @@ class PackedWeights {
   nlohmann::json about_;
   std::map<std::string, Part> parts_;
   WeightHash hash_{};
-  bool hit_ = false;
+  bool hit_ = false, shared_ = false;
 };
 
 }  // namespace vlcache

@@ -309,6 +309,19 @@ bool will_quantise(const ModelConfig& config, TensorSource& source, Backend& bac
          any_quantised(list_all(config, source, backend, forms, WeightLoader::Mode::kList).weights);
 }
 
+Weights load_once(const ModelConfig& config, TensorSource& source, Backend& backend, const LoadOptions& options) {
+  Weights weights;
+  weights.stored.format = source.format();
+  PackedWeights packed(options, backend, source.where());
+  WeightLoader load(source, backend, options, packed, weights);
+  load_all(config, load, weights);
+  weights.hash = packed.hit() ? packed.hash() : load.hash();
+  weights.calibration = options.calibration.digest;
+  weights.packed_file = packed.finish(weights.hash);
+  weights.shared = packed.shared();
+  return weights;
+}
+
 }  // namespace
 
 Weights load_weights(const ModelConfig& config, std::unique_ptr<TensorSource> source, Backend& backend,
@@ -317,14 +330,12 @@ Weights load_weights(const ModelConfig& config, std::unique_ptr<TensorSource> so
   if (backend.activation_bits() == ActivationBits::k8) {
     check_activations(backend, will_quantise(config, *source, backend, options.forms));
   }
-  Weights weights;
-  weights.stored.format = source->format();
-  PackedWeights packed(options, backend, source->where());
-  WeightLoader load(*source, backend, options, packed, weights);
-  load_all(config, load, weights);
-  weights.hash = packed.hit() ? packed.hash() : load.hash();
-  weights.calibration = options.calibration.digest;
-  weights.packed_file = packed.finish(weights.hash);
+  Weights weights = load_once(config, *source, backend, options);
+  if (options.packed.share && weights.packed_file == PackedUse::kBuilt) {
+    weights = {};  // memory of this process, in place of which comes the file's
+    weights = load_once(config, *source, backend, options);
+    if (weights.packed_file == PackedUse::kHit) weights.packed_file = PackedUse::kBuilt;
+  }
   weights.source = std::move(source);
   return weights;
 }

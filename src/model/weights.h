@@ -117,6 +117,7 @@ struct Weights {
   std::vector<Buffer> vectors;           // own every small tensor above
   std::unique_ptr<TensorSource> source;  // keeps mapped tables alive
   PackedUse packed_file = PackedUse::kOff;
+  bool shared = false;      // matrices are in memory that is shared with other processes
   std::string calibration;  // its digest; empty: not calibrated
 };
 

@@ -22,8 +22,8 @@ def layer(p, ffn, width=HIDDEN):
 
 @unittest.skipIf(SHADOWED, "ThreadSanitizer keeps memory of its own")
 class LoadMemory(ProgramTest):
-    def check(self, source, changes, shapes, largest):
-        """Loads a model of zeros, of the fixture's configuration with changes. largest: bytes of the largest fused matrix."""
+    def write_model(self, source, changes, shapes):
+        """A model of zeros, of the fixture's configuration with changes. Returns the bytes of its tensors."""
         config = json.loads((MODELS / source / "config.json").read_text())
         config.get("text_config", config).update(changes)
         if "vision_config" in config:  # of an encoder that is not there
@@ -40,6 +40,11 @@ class LoadMemory(ProgramTest):
         with open(self.folder / "model.safetensors", "wb") as file:
             file.write(struct.pack("<Q", len(text)) + text)
             file.truncate(8 + len(text) + size)  # a hole, which takes memory when it is read
+        return size
+
+    def check(self, source, changes, shapes, largest):
+        """Loads such a model. largest: bytes of the largest fused matrix."""
+        size = self.write_model(source, changes, shapes)
         with subprocess.Popen([VLCACHE, "run", "-m", self.folder, "--tokenizer", MODELS / "llama-gqa4", "--raw", "--weights", "int4", "--threads", "2",
                                "--cache-ram", "0", "--max-tokens", "1", "--json", "a"], stdout=subprocess.PIPE) as program:
             packed = json.loads(program.stdout.read())["weights"]["bytes"]
@@ -49,14 +54,57 @@ class LoadMemory(ProgramTest):
         self.assertLess(bound, size - 10 * MIB, "the test would not notice that the whole file stays in memory")
         self.assertLessEqual(usage.ru_maxrss * 1024, bound, f"packed {packed / MIB:.0f}, largest {largest / MIB:.0f}, source {size / MIB:.0f} MiB")
 
-    def test_many_layers(self):
-        n, ffn = 6, 4096
+    def many_layers(self, n, ffn):
         shapes = {"model.embed_tokens.weight": [512, HIDDEN], "lm_head.weight": [512, HIDDEN], "model.norm.weight": [HIDDEN]}
         for i in range(n):
             shapes |= layer(f"model.layers.{i}.", ffn)
         changes = {"hidden_size": HIDDEN, "intermediate_size": ffn, "num_hidden_layers": n, "num_attention_heads": 16, "num_key_value_heads": 16, "head_dim": 64,
                    "vocab_size": 512, "tie_word_embeddings": False}
-        self.check("llama-gqa4", changes, shapes, 2 * 2 * ffn * HIDDEN)
+        return changes, shapes
+
+    def test_many_layers(self):
+        ffn = 4096
+        self.check("llama-gqa4", *self.many_layers(6, ffn), 2 * 2 * ffn * HIDDEN)
+
+    def test_shared_weights_are_no_memory_of_the_process(self):
+        """--packed-share, while the file is written, when it is there, and when it is cut short."""
+        self.write_model("llama-gqa4", *self.many_layers(2, 4096))
+        place = self.folder / "packed"
+        ask = [VLCACHE, "run", "-m", self.folder, "--tokenizer", MODELS / "llama-gqa4", "--weights", "int4", "--packed-cache", place, "--threads", "2", "--cache-ram",
+               "0", "--requests", "-"]
+
+        def answer(program):
+            program.stdin.write('{"prompt": "a", "raw": true, "max_tokens": 1}\n')
+            program.stdin.flush()
+            return json.loads(program.stdout.readline())
+
+        def private(program):
+            with open(f"/proc/{program.pid}/status") as status:
+                return next(int(line.split()[1]) << 10 for line in status if line.startswith("RssAnon:"))
+
+        def start(*more):
+            program = subprocess.Popen([*ask, *more], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            self.addCleanup(program.communicate)
+            return program, answer(program)
+
+        built, first = start("--packed-share")
+        file, = place.glob("*.vlw")
+        size = file.stat().st_size
+        shared, second = start("--packed-share")
+        own, third = start()
+        self.assertEqual(first["token_ids"], third["token_ids"])
+        self.assertEqual(second["token_ids"], third["token_ids"])
+        for program in (built, shared):
+            with open(f"/proc/{program.pid}/maps") as maps:
+                self.assertRegex(maps.read(), rf"r--s .*{file.name}")
+            self.assertLess(private(program), private(own) - 0.8 * size)
+        os.truncate(file, 8192)
+        with self.assertRaises(ValueError):
+            answer(shared)
+        _, text = shared.communicate()
+        self.assertEqual(shared.returncode, 2)
+        self.assertRegex(text.splitlines()[-1], rf"^vlcache: {file}: .*was cut short")
+        self.assertEqual(answer(own)["token_ids"], third["token_ids"])
 
     def test_tied_tables_that_are_compared(self):
         vocab = 98304

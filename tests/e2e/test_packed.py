@@ -73,6 +73,27 @@ class Packed(ProgramTest):
             os.truncate(file, 10000)
         self.assertEqual([self.ask(model=model)[0] for _ in range(2)], ["built", "hit"])
 
+    def test_weights_are_shared(self):
+        state, own, _ = self.ask()
+        self.assertEqual((state, own["weights"]["shared"]), ("built", False))
+        file, = self.files()
+        state, shared, lines = self.ask("--packed-share")
+        self.assertEqual((state, shared["weights"]["shared"], shared["token_ids"]), ("hit", True, own["token_ids"]))
+        self.assertEqual(len(lines), 1)
+        self.assertIn(f"shared with other processes, mapped from {file}", lines[0])
+        data = bytearray(file.read_bytes())
+        data[5000] ^= 0x10
+        file.write_bytes(data)
+        state, again, lines = self.ask("--packed-share")
+        self.assertEqual((state, again["weights"]["shared"], again["token_ids"]), ("built", True, own["token_ids"]))
+        self.assertEqual([line.split(": ")[1].split()[0] for line in lines], [str(file), "written", "shared"])
+        info = ("info", "-m", MODEL, "--json", "--packed-cache", self.place, "--packed-share")
+        self.assertEqual([self.json(*info, "--weights", form)["weights_shared"] for form in ("int4", "dense")], [True, False])
+        state, dense, lines = self.ask("--packed-share", weights="dense")
+        self.assertEqual((state, dense["weights"]["shared"]), ("off", False))
+        self.assertRegex(lines[0], "not shared: only a checkpoint that is quantised")
+        self.fails("run", "-m", MODEL, "--packed-cache", "off", "--packed-share", QUESTION, says="there is no file to share")
+
     def test_where_nothing_can_be_written(self):
         (self.folder / "file").write_text("")
         state, _, lines = self.ask(place=self.folder / "file" / "packed")

@@ -145,6 +145,7 @@ struct Found {
   Checkpoint checkpoint;
   ModelConfig config;
   DType compute;
+  bool shares_weights = false;
   std::unique_ptr<Backend> backend;
   int64_t stored_bytes = 0;
   Model::Listing listing;
@@ -189,10 +190,11 @@ void describe_memory(const ModelFlags& flags, const WeightList& weights) {
   const int64_t usable = usable_memory(), kv = options.kv_memory_bytes;
   line("memory", bytes(usable) + " that machine and cgroup grant:");
   const WeightForms forms = weight_forms(flags);
-  line("  weights",
-       bytes(weights.bytes) + (forms.quantised() ? " (language " + std::string(weight_choice_name(forms.text)) +
-                                                       ", vision " + std::string(weight_choice_name(forms.vision)) + ")"
-                                                 : ""));
+  line("  weights", bytes(weights.bytes) +
+                        (forms.quantised() ? " (language " + std::string(weight_choice_name(forms.text)) + ", vision " +
+                                                 std::string(weight_choice_name(forms.vision)) + ")"
+                                           : "") +
+                        (shares_weights(forms, options.packed) ? ", shared with other processes" : ""));
   if (forms.quantised()) describe_forms(weights.matrices);
   line("  --cache-ram", bytes(options.cache_bytes) + " at most, of prefixes, KV of pictures and their embeddings" +
                             (flags.cache_ram.empty() ? " (a quarter of it)" : ""));
@@ -237,6 +239,7 @@ Found find(const ModelFlags& flags, bool hashed) {
   Found found{.checkpoint = checkpoint_of(flags), .config = {}, .compute = {}, .backend = {}, .listing = {}};
   found.config = Model::read_config(found.checkpoint);
   found.compute = compute_dtype_of(found.config, options.dtype);
+  found.shares_weights = shares_weights(options.weights, options.packed);
   found.backend = make_backend(options.backend, found.compute, options.backend_options);
   const std::shared_ptr<const Safetensors> files = found.checkpoint.tensors();
   for (const std::string_view name : files->names()) {
@@ -275,6 +278,7 @@ void print_info_json(const Found& found, const InfoFlags& flags) {
                               {"form", weight_choice_name(forms.text)},
                               {"vision_form", weight_choice_name(forms.vision)},
                               {"weight_bytes", weights.bytes},
+                              {"weights_shared", found.shares_weights},
                               {"workspace_bytes", workspace_bytes(found, flags.model.prefill_chunk)},
                               {"kv_bytes_per_token", found.config.kv_bytes_per_token(f32_kv ? 4 : 2)},
                               {"max_positions", found.config.text.max_positions},

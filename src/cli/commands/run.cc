@@ -45,7 +45,8 @@ nlohmann::ordered_json weights_json(const Engine& engine) {
           {"vision_form", weight_choice_name(forms.vision)},
           {"activations", activations_name(engine.model())},
           {"bytes", engine.model().weight_bytes()},
-          {"packed_file", packed_use_name(engine.model().packed_file())}};
+          {"packed_file", packed_use_name(engine.model().packed_file())},
+          {"shared", engine.model().shares_weights()}};
 }
 
 void print_line(const nlohmann::ordered_json& json) {

@@ -99,6 +99,7 @@ void add_model_flags(const Command& command, ModelFlags& flags, const ModelFlagS
       .show_default();
   add_calibrate(command, flags.calibrate);
   add_packed_cache(command, flags.packed_cache);
+  add_packed_share(command, flags.packed_share);
   command
       .add("--activations", flags.activations,
            "in products with quantised weights: int8, a signed byte each, is less exact (as other engines are), and "
@@ -190,6 +191,10 @@ EngineOptions engine_options(const ModelFlags& flags) {
   options.weights = weight_forms(flags);
   options.calibration = calibration(flags.calibrate, flags.weights);
   options.packed = packed_cache(flags.packed_cache);
+  options.packed.share = flags.packed_share;
+  if (flags.packed_share && flags.packed_cache == "off") {
+    throw Error(ErrorCode::kInput, "--packed-share with --packed-cache off: there is no file to share; leave out one");
+  }
   if (flags.dtype != "auto") options.dtype = flags.dtype == "f32" ? DType::kF32 : DType::kBF16;
   if (flags.kv_dtype != "auto") options.kv_codec = flags.kv_dtype == "f32" ? KvCodec::kF32 : KvCodec::kBF16;
   options.prefill_chunk = flags.prefill_chunk;

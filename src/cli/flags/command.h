@@ -24,8 +24,9 @@ struct ModelFlags {
   std::string model_dir, tokenizer_dir;
   std::string dtype = "auto";  // auto, f32, bf16
   std::string weights = "auto", vision_weights = "auto";
-  std::string calibrate;             // a file of requests; empty: none
-  std::string packed_cache;          // DIR, DIR,BYTES or off; empty: the user's cache folder
+  std::string calibrate;     // a file of requests; empty: none
+  std::string packed_cache;  // DIR, DIR,BYTES or off; empty: the user's cache folder
+  bool packed_share = false;
   std::string activations = "auto";  // auto, int8
   std::string kv_dtype = "auto";     // auto, f32, bf16
   std::string kv;                    // empty: full, or auto with a budget

@@ -17,6 +17,15 @@ Flag add_packed_cache(const Command& command, std::string& value) {
       .share_environment();
 }
 
+Flag add_packed_share(const Command& command, bool& value) {
+  return command
+      .add("--packed-share", value,
+           "weights stay in the file of --packed-cache, mapped, so that processes on this machine hold one copy of "
+           "them in memory; tokens may come a little more slowly than from memory of the process (docs/weights.md)")
+      .group("Machine")
+      .share_environment();
+}
+
 PackedCacheOptions packed_cache(const std::string& value) {
   PackedCacheOptions options;
   options.say = [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); };

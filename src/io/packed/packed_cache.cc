@@ -90,7 +90,26 @@ void PackedCache::say(const std::string& what) const {
   if (options_.say) options_.say("packed weights: " + what);
 }
 
-std::optional<PackedContents> PackedCache::read(const std::function<void(int64_t done, int64_t total)>& progress) {
+PackedContents PackedCache::contents(const PackedFile& file, const PackedProgress& progress) const {
+  const std::string from = path_.string() + " (" + gigabytes(file.bytes()) + ")";
+  PackedContents contents{.index = file.index(), .arrays = {}};
+  try {
+    if (options_.share) {
+      contents.arrays = file.map(progress);
+      contents.shared = true;
+      say("shared with other processes, mapped from " + from);
+      return contents;
+    }
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::kUnsupported) throw;
+    say("not shared: " + path_.string() + ": " + e.what());
+  }
+  contents.arrays = file.read(progress);
+  say("read from " + from);
+  return contents;
+}
+
+std::optional<PackedContents> PackedCache::read(const PackedProgress& progress) {
   try {
     const PackedFile file(path_);
     if (file.index().key != key_) {
@@ -98,10 +117,9 @@ std::optional<PackedContents> PackedCache::read(const std::function<void(int64_t
                                          ": was made of other contents of the model's files, or by another version of "
                                          "vlcache");
     }
-    PackedContents contents{file.index(), file.read(progress)};
+    PackedContents found = contents(file, progress);
     file.touch();
-    say("read from " + path_.string() + " (" + gigabytes(file.bytes()) + ")");
-    return contents;
+    return found;
   } catch (const Error& e) {
     if (e.code() == ErrorCode::kMemory) throw;
     if (e.code() == ErrorCode::kNotFound) return std::nullopt;

@@ -18,7 +18,8 @@ struct PackedCacheOptions {
   std::filesystem::path folder;  // empty: nothing is stored or looked up
   std::string off_reason;        // why there is no folder; empty: it was not asked for
   int64_t max_bytes = int64_t{40} << 30;
-  bool half_of_free = true;                       // and at most half of what the medium would have free without it
+  bool half_of_free = true;  // and at most half of what the medium would have free without it
+  bool share = false;  // arrays are parts of a mapping of the file, whose memory processes share, where that can be
   std::function<void(const std::string&)> say{};  // is given lines for the user; empty: they are dropped
 };
 
@@ -32,6 +33,7 @@ struct PackedIdentity {
 struct PackedContents {
   PackedIndex index;
   std::vector<Buffer> arrays;
+  bool shared = false;  // with other processes
 };
 
 class PackedCache {
@@ -42,7 +44,7 @@ class PackedCache {
   const std::filesystem::path& path() const { return path_; }
   // The contents of the file; nullopt without one. A file that is damaged, of another version or of another key is
   // reported and removed.
-  std::optional<PackedContents> read(const std::function<void(int64_t done, int64_t total)>& progress);
+  std::optional<PackedContents> read(const PackedProgress& progress);
 
   // ---- writing; after a problem, which is reported once, these do nothing ------------------------------------------
   void begin();
@@ -51,6 +53,7 @@ class PackedCache {
   bool commit(nlohmann::json about);
 
  private:
+  PackedContents contents(const PackedFile& file, const PackedProgress& progress) const;
   void make_room(int64_t bytes);
   void give_up(std::string why);
   void say(const std::string& what) const;

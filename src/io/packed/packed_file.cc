@@ -10,10 +10,12 @@
 #include <atomic>
 #include <bit>
 #include <cstring>
+#include <memory>
 
 #include "base/at.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/shared_mapping.h"
 #include "base/threads.h"
 
 namespace vlcache {
@@ -69,18 +71,25 @@ PackedRecord parse_record(const JsonObject& json) {
   return record;
 }
 
-// Fills `to`, and hashes each piece of it. Returns 0, or errno; EIO where the file ends.
-int read_share(const File& file, int64_t offset, std::span<std::byte> to, uint64_t* sums) {
-  while (!to.empty()) {
-    const auto piece = to.first(std::min(to.size(), at(kPackedPiece)));
-    for (auto left = piece; !left.empty();) {
-      const ssize_t n = retried([&] { return pread(file.fd(), left.data(), left.size(), offset); });
-      if (n <= 0) return n == 0 ? EIO : errno;
-      left = left.subspan(at(n));
-      offset += n;
-    }
+// Hashes each piece of `bytes` after fill(piece), which returns 0 or errno.
+template <typename Fill>
+int hash_pieces(std::span<std::byte> bytes, uint64_t* sums, const Fill& fill) {
+  while (!bytes.empty()) {
+    const auto piece = bytes.first(std::min(bytes.size(), at(kPackedPiece)));
+    if (const int error = fill(piece); error != 0) return error;
     *sums++ = XXH3_64bits(piece.data(), piece.size());
-    to = to.subspan(piece.size());
+    bytes = bytes.subspan(piece.size());
+  }
+  return 0;
+}
+
+// Returns 0, or errno; EIO where the file ends.
+int read_piece(const File& file, int64_t offset, std::span<std::byte> to) {
+  while (!to.empty()) {
+    const ssize_t n = retried([&] { return pread(file.fd(), to.data(), to.size(), offset); });
+    if (n <= 0) return n == 0 ? EIO : errno;
+    to = to.subspan(at(n));
+    offset += n;
   }
   return 0;
 }
@@ -157,20 +166,22 @@ PackedFile::PackedFile(std::filesystem::path path) : path_(std::move(path)) {
   index_ = parse_packed_index(head, text, where);
 }
 
-std::vector<Buffer> PackedFile::read(const std::function<void(int64_t done, int64_t total)>& progress) const {
-  struct Share {
-    int64_t at;
-    std::span<std::byte> to;
-    size_t first_sum;
-  };
-  std::vector<Buffer> arrays;
+// Bytes of an array that one thread brings and hashes.
+struct PackedFile::Share {
+  int64_t at;
+  std::span<std::byte> bytes;
+  size_t first_sum;
+};
+
+// Calls bring(share, sums) for all shares of all arrays, and compares the sums that it returns with the records'.
+void PackedFile::bring_all(std::span<const Buffer> arrays, const PackedProgress& progress, const Bring& bring) const {
   std::vector<Share> shares;
   int64_t total = 0, done = 0, n_sums = 0;
-  for (const PackedRecord& r : index_.records) {
-    const Buffer& array = arrays.emplace_back(r.bytes);
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    const PackedRecord& r = index_.records[i];
     for (int64_t begin = 0; begin < r.bytes; begin += kShare) {
-      const std::span to(array.data() + begin, at(std::min(kShare, r.bytes - begin)));
-      shares.push_back({r.at + begin, to, at(n_sums + begin / kPackedPiece)});
+      const std::span bytes(arrays[i].data() + begin, at(std::min(kShare, r.bytes - begin)));
+      shares.push_back({r.at + begin, bytes, at(n_sums + begin / kPackedPiece)});
     }
     n_sums += n_pieces(r.bytes);
     total += r.bytes;
@@ -182,10 +193,10 @@ std::vector<Buffer> PackedFile::read(const std::function<void(int64_t done, int6
     const auto batch = left.first(std::min(left.size(), at(kSharesOfBatch)));
     parallel_for(std::ssize(batch), [&](int64_t i, int) {
       const Share& share = batch[at(i)];
-      const int failed = read_share(file_, share.at, share.to, sums.data() + share.first_sum);
+      const int failed = bring(share, sums.data() + share.first_sum);
       if (failed != 0) error = failed;
     });
-    for (const Share& share : batch) done += std::ssize(share.to);
+    for (const Share& share : batch) done += std::ssize(share.bytes);
     if (progress) progress(done, total);
     left = left.subspan(batch.size());
   }
@@ -199,6 +210,34 @@ std::vector<Buffer> PackedFile::read(const std::function<void(int64_t done, int6
     if (sum_of_sums(left.first(n)) != r.sum) refuse(path_.string(), "the checksum of \"" + r.name + "\" differs");
     left = left.subspan(n);
   }
+}
+
+std::vector<Buffer> PackedFile::read(const PackedProgress& progress) const {
+  std::vector<Buffer> arrays;
+  for (const PackedRecord& r : index_.records) arrays.emplace_back(r.bytes);
+  bring_all(arrays, progress, [&](const Share& share, uint64_t* sums) {
+    return hash_pieces(share.bytes, sums, [&](std::span<std::byte> piece) {
+      return read_piece(file_, share.at + (piece.data() - share.bytes.data()), piece);
+    });
+  });
+  return arrays;
+}
+
+std::vector<Buffer> PackedFile::map(const PackedProgress& progress) const {
+  const auto mapping = std::make_shared<const SharedMapping>(
+      file_, bytes_,
+      "vlcache: " + path_.string() +
+          ": weights that are shared with other processes (--packed-share) cannot be read any more: the file was cut "
+          "short or its medium has failed. Start again: the file is verified, or made again; without --packed-share "
+          "weights are held in memory of the process");
+  std::vector<Buffer> arrays;
+  for (const PackedRecord& r : index_.records) {
+    arrays.push_back(Buffer::part_of(mapping, mapping->bytes().subspan(at(r.at), at(r.bytes))));
+  }
+  bring_all(arrays, progress, [&](const Share& share, uint64_t* sums) {
+    const int error = mapping->populate(share.at, share.at + std::ssize(share.bytes));
+    return error != 0 ? error : hash_pieces(share.bytes, sums, [](std::span<std::byte>) { return 0; });
+  });
   return arrays;
 }
 

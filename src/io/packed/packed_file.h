@@ -19,6 +19,7 @@
 
 #include "base/buffer.h"
 #include "base/file.h"
+#include "base/function_ref.h"
 
 namespace vlcache {
 
@@ -50,6 +51,8 @@ inline constexpr int64_t kPackedHeadBytes = 48;
 PackedHead parse_packed_head(std::span<const std::byte> first, int64_t file_bytes, std::string_view where);
 PackedIndex parse_packed_index(const PackedHead& head, std::span<const std::byte> text, std::string_view where);
 
+using PackedProgress = std::function<void(int64_t done, int64_t total)>;
+
 class PackedFile {
  public:
   // Opens a file and reads its index. Throws Error(kNotFound) if there is none, else kIo or kInput.
@@ -58,11 +61,18 @@ class PackedFile {
   int64_t bytes() const { return bytes_; }
   // The arrays of all records, in their order, in memory of their own; read and verified by all threads. Throws
   // Error(kInput) naming the record whose checksum differs, Error(kIo).
-  std::vector<Buffer> read(const std::function<void(int64_t done, int64_t total)>& progress = {}) const;
+  std::vector<Buffer> read(const PackedProgress& progress = {}) const;
+  // The same as parts of one mapping of the file, whose memory processes share. Throws Error(kUnsupported) besides
+  // where the file cannot be mapped. Once it is: see base/shared_mapping.h.
+  std::vector<Buffer> map(const PackedProgress& progress = {}) const;
   // Sets the time of last use to now. Failure has no other effect.
   void touch() const;
 
  private:
+  struct Share;
+  using Bring = FunctionRef<int(const Share&, uint64_t* sums)>;
+  void bring_all(std::span<const Buffer> arrays, const PackedProgress& progress, const Bring& bring) const;
+
   std::filesystem::path path_;
   File file_;
   int64_t bytes_ = 0;

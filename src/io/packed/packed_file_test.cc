@@ -9,13 +9,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <optional>
 
 #include "base/at.h"
 #include "base/json.h"
 #include "base/splitmix.h"
+#include "base/threads.h"
 #include "io/packed/packed_cache.h"
 #include "tests/testing.h"
 
@@ -34,6 +38,19 @@ std::vector<std::byte> some_bytes(int64_t n, uint64_t seed) {
 }
 
 std::vector<std::byte> bytes_of(const Buffer& b) { return {b.data(), b.data() + b.bytes()}; }
+
+// Of this process, of files whose name has `part` in it.
+int64_t mapped_bytes_of(const std::string& part) {
+  std::ifstream maps("/proc/self/maps");
+  int64_t bytes = 0;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find(part) == std::string::npos) continue;
+    const size_t dash = line.find('-');
+    bytes += static_cast<int64_t>(std::stoull(line.substr(dash + 1), nullptr, 16) -
+                                  std::stoull(line.substr(0, dash), nullptr, 16));
+  }
+  return bytes;
+}
 
 class PackedTest : public testing::Test {
  protected:
@@ -64,8 +81,10 @@ class PackedTest : public testing::Test {
     return found;
   }
   // A cache of this folder, whose lines go to lines_.
-  PackedCache cache(const std::string& place, const std::string& key = "key", int64_t max_bytes = 1 << 30) {
-    PackedCacheOptions options{.folder = dir_, .off_reason = "", .max_bytes = max_bytes, .half_of_free = false};
+  PackedCache cache(const std::string& place, const std::string& key = "key", int64_t max_bytes = 1 << 30,
+                    bool share = false) {
+    PackedCacheOptions options{
+        .folder = dir_, .off_reason = "", .max_bytes = max_bytes, .half_of_free = false, .share = share};
     options.say = [this](const std::string& line) { lines_.push_back(line); };
     return {options, {.place = place, .key = key}};
   }
@@ -129,6 +148,83 @@ TEST_F(PackedTest, RefusesWhatIsDamaged) {
   EXPECT_EQ(read_error(path), "no error");
   fs::resize_file(path, place(2, 9));  // while it is open
   EXPECT_THAT(error_of([&] { file.read(); }), HasSubstr("a.vlw"));
+}
+
+TEST_F(PackedTest, MapsWhatWasWritten) {
+  const fs::path path = dir_ / "a.vlw";
+  write(path);
+  std::optional<PackedFile> file(path);
+  int64_t done = 0, total = 0;
+  std::vector<Buffer> arrays = file->map([&](int64_t d, int64_t t) { done = d, total = t; });
+  file.reset();
+  EXPECT_EQ(done, std::ssize(small_) + std::ssize(large_));
+  EXPECT_EQ(total, done);
+  ASSERT_EQ(arrays.size(), 3u);
+  EXPECT_TRUE(arrays[0].empty());
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(arrays[1].data()) % 4096, 0u);
+  // It stays what was opened while its name is another file's or none's.
+  PackedFileWriter other(dir_);
+  other.add("small", nullptr, large_);
+  other.commit(path, "key", nullptr);
+  EXPECT_EQ(bytes_of(arrays[1]), small_);
+  fs::remove(path);
+  arrays.erase(arrays.begin(), arrays.begin() + 2);  // the last part keeps the mapping
+  EXPECT_EQ(bytes_of(arrays[0]), large_);
+  EXPECT_GT(mapped_bytes_of("a.vlw"), 5 << 20);
+  arrays.clear();
+  EXPECT_EQ(mapped_bytes_of("a.vlw"), 0);
+}
+
+TEST_F(PackedTest, RefusesToMapWhatIsDamaged) {
+  const fs::path path = dir_ / "a.vlw";
+  write(path);
+  const PackedFile file(path);
+  std::string text = read_text_file(path);
+  text[at(file.index().records[2].at + (3 << 20))] ^= 4;
+  std::ofstream(dir_ / "b.vlw", std::ios::binary) << text;
+  EXPECT_THAT(error_of([&] { PackedFile(dir_ / "b.vlw").map(); }), HasSubstr("the checksum of \"large\" differs"));
+  fs::resize_file(path, file.index().records[2].at + 9);  // while it is open: reading ends, the process does not
+  EXPECT_THAT(error_of([&] { file.map(); }), HasSubstr("a.vlw: Input/output error"));
+}
+
+// Bytes that are touched after the file was cut short.
+void read_beyond_the_end(const fs::path& path) {
+  const std::vector<Buffer> arrays = PackedFile(path).map();
+  fs::resize_file(path, 8192);
+  std::atomic<int> sum{0};
+  parallel_for(2, [&](int64_t i, int) { sum += static_cast<int>(arrays[2].data()[i * (3 << 20)]); });
+  std::exit(sum & 1);
+}
+
+void fault_elsewhere(const fs::path& path) {
+  const std::vector<Buffer> arrays = PackedFile(path).map();
+  raise(SIGBUS);
+}
+
+TEST_F(PackedTest, TruncationEndsTheProcessWithALine) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const fs::path path = fs::temp_directory_path() / "vlcache-packed-truncated.vlw";
+  write(path);
+  EXPECT_EXIT(read_beyond_the_end(path), testing::ExitedWithCode(2),
+              "^vlcache: [^\n]*vlcache-packed-truncated.vlw: [^\n]*was cut short[^\n]*\n$");
+  write(path);
+  EXPECT_EXIT(fault_elsewhere(path), testing::KilledBySignal(SIGBUS), "");
+  fs::remove(path);
+}
+
+TEST_F(PackedTest, CacheSharesWhereItIsAskedTo) {
+  PackedCache writer = cache("model"), reader = cache("model", "key", 1 << 30, /*share=*/true);
+  EXPECT_FALSE(reader.read({}));
+  EXPECT_TRUE(store(writer));
+  const auto own = writer.read({}), shared = reader.read({});
+  ASSERT_TRUE(own && shared);
+  EXPECT_FALSE(own->shared);
+  EXPECT_TRUE(shared->shared);
+  EXPECT_THAT(lines_.back(), HasSubstr("shared with other processes, mapped from " + reader.path().string()));
+  EXPECT_EQ(bytes_of(shared->arrays[1]), bytes_of(own->arrays[1]));
+  std::fstream(reader.path(), std::ios::in | std::ios::out | std::ios::binary).seekp(4096).put('x');
+  EXPECT_FALSE(reader.read({}));
+  EXPECT_THAT(lines_.back(), HasSubstr("quantised again"));
 }
 
 TEST_F(PackedTest, CacheKeepsOneFileOfEachPlaceForOneKey) {

@@ -1,0 +1,127 @@
+#include "base/shared_mapping.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <mutex>
+
+#include "base/error.h"
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
+
+namespace vlcache {
+namespace {
+
+constexpr size_t kHugePage = 2 << 20;
+
+// What the handler knows of a mapping. Written under g_changing; `begin` is set last and cleared first.
+struct Watched {
+  std::atomic<uintptr_t> begin{0}, end{0};
+  std::atomic<const std::string*> last_line{nullptr};
+};
+std::array<Watched, 64> g_watched;
+std::mutex g_changing;
+struct sigaction g_before = {};  // of SIGBUS
+
+// Ends the process if the signal is of a mapping; else what was there before decides. Calls only functions that are
+// async-signal-safe.
+void on_bus_error(int signal, siginfo_t* info, void* context) {
+  const bool is_fault = info->si_code > 0;  // else it was sent, and has no address
+  const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
+  for (const Watched& mapping : g_watched) {
+    const uintptr_t begin = mapping.begin;
+    if (!is_fault || begin == 0 || address < begin || address >= mapping.end) continue;
+    static std::atomic_flag said = ATOMIC_FLAG_INIT;
+    while (said.test_and_set()) pause();  // another thread says it
+    const std::string& line = *mapping.last_line.load();
+    if (write(STDERR_FILENO, line.data(), line.size()) < 0) _exit(2);
+    _exit(2);
+  }
+  if ((g_before.sa_flags & SA_SIGINFO) != 0) return g_before.sa_sigaction(signal, info, context);
+  if (g_before.sa_handler == SIG_IGN && !is_fault) return;
+  if (g_before.sa_handler != SIG_DFL && g_before.sa_handler != SIG_IGN) return g_before.sa_handler(signal);
+  sigaction(SIGBUS, &g_before, nullptr);
+  if (!is_fault) raise(SIGBUS);  // a fault happens again by itself
+}
+
+void watch(uintptr_t begin, uintptr_t end, const std::string* last_line) {
+  const std::lock_guard lock(g_changing);
+  static bool installed = false;
+  if (!installed) {
+    struct sigaction action = {};
+    action.sa_sigaction = on_bus_error;
+    action.sa_flags = SA_SIGINFO;
+    sigemptyset(&action.sa_mask);
+    installed = sigaction(SIGBUS, &action, &g_before) == 0;
+  }
+  for (Watched& mapping : g_watched) {
+    if (mapping.begin != 0) continue;
+    mapping.end = end;
+    mapping.last_line = last_line;
+    mapping.begin = begin;
+    return;
+  }
+  throw Error(ErrorCode::kUnsupported, std::to_string(g_watched.size()) + " files are mapped already");
+}
+
+void unwatch(uintptr_t begin) {
+  const std::lock_guard lock(g_changing);
+  for (Watched& mapping : g_watched) {
+    if (mapping.begin == begin) mapping.begin = 0;
+  }
+}
+
+// Maps the file where its huge pages can be the process's: at a multiple of their size.
+std::byte* map_aligned(const File& file, size_t bytes) {
+  void* const room = mmap(nullptr, bytes + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED) return nullptr;
+  const auto first = reinterpret_cast<uintptr_t>(room);
+  const uintptr_t begin = (first + kHugePage - 1) / kHugePage * kHugePage;
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const uintptr_t end = (begin + bytes + page - 1) / page * page;
+  void* const mapped = mmap(reinterpret_cast<void*>(begin), bytes, PROT_READ, MAP_SHARED | MAP_FIXED, file.fd(), 0);
+  if (mapped == MAP_FAILED) {
+    const int error = errno;
+    munmap(room, bytes + kHugePage);
+    errno = error;
+    return nullptr;
+  }
+  if (begin > first) munmap(room, begin - first);
+  const uintptr_t room_end = (first + bytes + kHugePage + page - 1) / page * page;
+  if (room_end > end) munmap(reinterpret_cast<void*>(end), room_end - end);
+  return static_cast<std::byte*>(mapped);
+}
+
+}  // namespace
+
+SharedMapping::SharedMapping(const File& file, int64_t bytes, std::string last_line)
+    : bytes_(static_cast<size_t>(bytes)), last_line_(std::move(last_line) + "\n") {
+  CHECK(bytes > 0);
+  data_ = map_aligned(file, bytes_);
+  if (data_ == nullptr) throw Error(ErrorCode::kUnsupported, errno_text("cannot be mapped"));
+  madvise(data_, bytes_, MADV_HUGEPAGE);  // refused where the kernel has none
+  const auto begin = reinterpret_cast<uintptr_t>(data_);
+  try {
+    watch(begin, begin + bytes_, &last_line_);
+  } catch (const Error&) {
+    munmap(data_, bytes_);
+    throw;
+  }
+}
+
+SharedMapping::~SharedMapping() {
+  unwatch(reinterpret_cast<uintptr_t>(data_));
+  munmap(data_, bytes_);
+}
+
+int SharedMapping::populate(int64_t begin, int64_t end) const {
+  const auto fill = [&] { return madvise(data_ + begin, static_cast<size_t>(end - begin), MADV_POPULATE_READ); };
+  return retried(fill) != 0 && (errno == EFAULT || errno == EHWPOISON) ? EIO : 0;
+}
+
+}  // namespace vlcache
