@@ -217,7 +217,7 @@ Matmul::Matmul(Isa isa, DType compute_dtype, const CodeProducts& codes)
 Matmul::~Matmul() = default;
 
 int64_t Matmul::scratch_bytes() const {
-  int64_t bytes = x_copy_.bytes() + coded_.bytes() + onednn_->scratch_bytes() + amx_.bytes();
+  int64_t bytes = x_copy_.bytes() + x_ordered_.bytes() + coded_.bytes() + onednn_->scratch_bytes() + amx_.bytes();
   for (const Scratch& tile : tiles_) bytes += tile.bytes();
   for (const Scratch& panel : values_) bytes += panel.bytes();
   return bytes;
@@ -237,9 +237,10 @@ bool Matmul::on_amx(int64_t n_rows) const {
 // Kernels that widen bf16 take f32 as it is: weights are then exact, and cheaper to make.
 DType Matmul::values_dtype() const { return isa_ < Isa::kAvx512Bf16 ? DType::kF32 : compute_dtype_; }
 
-int64_t Matmul::quantised_scratch_bytes(int64_t n_rows, int64_t n_in) const {
+int64_t Matmul::quantised_scratch_bytes(int64_t n_rows, int64_t n_in, bool ordered) const {
   const int64_t n_coded = std::min(n_rows, most_coded_rows());
   int64_t bytes = n_coded > 0 ? CodedRows::bytes(n_coded, n_in, kCodedGroup) : 0, of_thread = 0;
+  if (ordered) bytes += n_rows * n_in * dtype_bytes(compute_dtype_);
   if (codes_.byte_dots && n_coded > kFewCodedRows) {
     constexpr QuantForm kLargest{.group = 16};  // the most scales; codes are bytes in tiles of any form
     of_thread = code_tile_bytes({kLargest, n_in});
@@ -284,7 +285,8 @@ void Matmul::run_segment(const Tensor& x, const Weight& w, const WeightSegment& 
                          const Epilogue& epilogue) {
   if (segment.form) {
     const QuantPanels panels = quant_panels_of(w, segment);
-    return x.rows() <= most_coded_rows() ? by_codes(x, panels, y, epilogue) : by_values(x, panels, y, epilogue);
+    const Tensor input = ordered(x, segment.input_order);
+    return x.rows() <= most_coded_rows() ? by_codes(input, panels, y, epilogue) : by_values(input, panels, y, epilogue);
   }
   const Panels panels = panels_of(w, segment);
   const bool fast_panels = w.dtype == DType::kBF16 && isa_ >= Isa::kAvx512;
@@ -385,6 +387,13 @@ void Matmul::by_code_tiles(const Tensor& x, const QuantPanels& w, const Tensor& 
           }
         }
       });
+}
+
+Tensor Matmul::ordered(const Tensor& x, const std::vector<int32_t>& order) {
+  if (order.empty()) return x;
+  const Tensor y(x_ordered_.get(x.numel() * dtype_bytes(x.dtype)), x.dtype, {x.rows(), x.row_size()});
+  gather_columns(x, order, y);
+  return y;
 }
 
 Tensor Matmul::dense(const Tensor& x, DType dtype) {

@@ -38,8 +38,8 @@ class Matmul {
 
   int64_t scratch_bytes() const;
   // What scratch_bytes() grows to at most by products of up to n_rows rows with quantised matrices of up to n_in
-  // inputs.
-  int64_t quantised_scratch_bytes(int64_t n_rows, int64_t n_in) const;
+  // inputs, of which some are `ordered`.
+  int64_t quantised_scratch_bytes(int64_t n_rows, int64_t n_in, bool ordered) const;
 
  private:
   void run_segment(const Tensor& x, const Weight& w, const WeightSegment& segment, const Tensor& y,
@@ -51,12 +51,13 @@ class Matmul {
   CodedRows coded(const Tensor& x, const QuantPanels& w, int64_t group, bool one_byte);
   bool by_tiles(const Tensor& x, const Panels& w, const Tensor& y, const Epilogue& epilogue, bool packed);
   void by_panels_of(const PanelSource& w, const Tensor& x, const Tensor& y, const Epilogue& epilogue);
-  Tensor dense(const Tensor& x, DType dtype);  // x itself, or a copy
+  Tensor dense(const Tensor& x, DType dtype);                          // x itself, or a copy
+  Tensor ordered(const Tensor& x, const std::vector<int32_t>& order);  // x itself without an order
 
   Isa isa_;
   DType compute_dtype_;
   std::unique_ptr<OneDnn> onednn_;
-  Scratch x_copy_;
+  Scratch x_copy_, x_ordered_;
   std::vector<Scratch> tiles_;  // one per thread
   CodeProducts codes_;
   Scratch coded_;                // rows of x as integers
