@@ -22,7 +22,7 @@ int64_t group_of_form(int64_t group, int64_t n_in) {
   return 0;
 }
 
-// The inputs sorted by their groups; empty if groups differ in size, the last one by more than the rest.
+// The inputs sorted by their groups; empty unless each group but the last has `group` of them.
 std::vector<int32_t> sorted_by_group(const std::vector<int32_t>& group_of, int64_t group) {
   std::vector<int32_t> order(group_of.size());
   std::iota(order.begin(), order.end(), 0);
