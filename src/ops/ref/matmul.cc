@@ -157,9 +157,10 @@ void RefBackend::matmul(const Tensor& x, const Weight& w, const Tensor& y, const
 
   std::vector<float> x32(static_cast<size_t>(n * n_in));
   for (int64_t i = 0; i < n; ++i) load_row(x, i, x32.data() + i * n_in);
-  std::vector<std::vector<float>> coded(w.segments.size());  // x as a segment takes it where that is not x32
+  // x as a segment takes it, where that is not x32; of plain rows there is none.
+  std::vector<std::vector<float>> coded(std::max<size_t>(1, w.segments.size()));
   if (compute_dtype_ == DType::kBF16 && activation_bits_ == ActivationBits::k8) {
-    for (size_t i = 0; i < coded.size(); ++i) {
+    for (size_t i = 0; i < w.segments.size(); ++i) {
       if (w.segments[i].form) coded[i] = in_bytes(x32, n_in, w.segments[i].input_order);
     }
   }
