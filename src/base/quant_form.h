@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -97,6 +98,8 @@ class QuantSource {
   virtual int64_t n_in() const = 0;
   // Rows [first, first + n), n up to kQuantBlock, into `out`, which is resized.
   virtual void read(int64_t first, int64_t n, QuantRows& out) const = 0;
+  // [n_in] the inputs in the order in which read() has their weights, each of them once; empty: as they are.
+  virtual std::span<const int32_t> input_order() const { return {}; }
 };
 
 // Rows that a backend reads at a time: outputs of a panel.

@@ -24,6 +24,7 @@ CodeRows::CodeRows(std::vector<Part> parts) : parts_(std::move(parts)) {
   CHECK(!parts_.empty());
   for (const Part& part : parts_) {
     CHECK(part.codes->form() == form() && part.codes->n_in() == n_in());
+    CHECK(std::ranges::equal(part.codes->input_order(), input_order()));
     n_out_ += part.codes->n_out();
   }
 }

@@ -1,4 +1,4 @@
-// CodeRows: matrices of codes in one form, one after the other, as one matrix.
+// CodeRows: matrices of codes in one form, and with one order of inputs, one after the other, as one matrix.
 #pragma once
 
 #include <vector>
@@ -21,6 +21,7 @@ class CodeRows : public QuantSource {
   int64_t n_out() const override { return n_out_; }
   int64_t n_in() const override { return parts_[0].codes->n_in(); }
   void read(int64_t first, int64_t n, QuantRows& out) const override;
+  std::span<const int32_t> input_order() const override { return parts_[0].codes->input_order(); }
 
  private:
   std::vector<Part> parts_;

@@ -15,7 +15,7 @@ namespace {
 using json = nlohmann::json;
 
 // Changes whenever loading makes something else of the same source: other names, orders of rows, forms by role.
-constexpr int kLoaderVersion = 1;
+constexpr int kLoaderVersion = 2;
 
 // Where the model lies, however the user has named it.
 std::string real_path(const std::string& where) {
@@ -64,8 +64,29 @@ bool read_form(const json& from, std::optional<QuantForm>& form) {
   return form->valid();
 }
 
-// The segment i of a matrix.
+// What a record is that holds an order of inputs.
+constexpr const char* kOrder = "order of inputs";
+
+// The segment i of a matrix, and the order of its inputs.
 std::string segment_name(const std::string& matrix, size_t i) { return matrix + "#" + std::to_string(i); }
+std::string order_name(const std::string& matrix, size_t i) { return segment_name(matrix, i) + " order"; }
+
+std::vector<int32_t> order_of(const Buffer& array) {
+  std::vector<int32_t> order(at(array.bytes()) / sizeof(int32_t));
+  std::memcpy(order.data(), array.data(), order.size() * sizeof(int32_t));
+  return order;
+}
+
+// Whether it has each of its inputs once.
+bool is_order(const Buffer& array) {
+  const std::vector<int32_t> order = order_of(array);
+  std::vector<bool> seen(order.size());
+  for (const int32_t k : order) {
+    if (k < 0 || k >= std::ssize(order) || seen[at(k)]) return false;
+    seen[at(k)] = true;
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -111,6 +132,8 @@ void PackedWeights::read(PackedContents contents) {
   shared_ = contents.shared;
   for (size_t i = 0; i < contents.arrays.size(); ++i) {
     PackedRecord& record = contents.index.records[i];
+    // With checksums that are right: written by a program with an error. The file is made again.
+    if (record.about == kOrder && !is_order(contents.arrays[i])) return;
     parts_.emplace(std::move(record.name), Part{std::move(record.about), std::move(contents.arrays[i])});
   }
   const std::optional<Part> hash = take("source hash");
@@ -139,6 +162,12 @@ std::optional<Weight> PackedWeights::matrix(const std::string& name, int64_t n_o
     if (n == 0 || n > at(n_out - w.n_out)) return std::nullopt;
     segment.n_out = static_cast<int64_t>(n);
     if (part->array.bytes() != backend_.packed_bytes(segment.form, segment.n_out, n_in)) return std::nullopt;
+    if (part->about.contains("ordered")) {
+      const std::optional<Part> order = take(order_name(name, w.segments.size()));
+      if (!order || order->about != kOrder) return std::nullopt;
+      if (order->array.bytes() != n_in * int64_t{sizeof(int32_t)}) return std::nullopt;
+      segment.input_order = order_of(order->array);
+    }
     segment.memory = std::move(part->array);
     w.n_out += segment.n_out;
     w.segments.push_back(std::move(segment));
@@ -164,8 +193,12 @@ void PackedWeights::add(const std::string& name, const Weight& w) {
   for (size_t i = 0; i < w.segments.size(); ++i) {
     const WeightSegment& segment = w.segments[i];
     CHECK(segment.memory.bytes() == backend_.packed_bytes(segment.form, segment.n_out, w.n_in));
-    cache_->add(segment_name(name, i), {{"rows", segment.n_out}, {"form", json_of_form(segment.form)}},
-                {segment.memory.data(), at(segment.memory.bytes())});
+    json about = {{"rows", segment.n_out}, {"form", json_of_form(segment.form)}};
+    if (!segment.input_order.empty()) {
+      about["ordered"] = true;
+      cache_->add(order_name(name, i), kOrder, std::as_bytes(std::span(segment.input_order)));
+    }
+    cache_->add(segment_name(name, i), std::move(about), {segment.memory.data(), at(segment.memory.bytes())});
   }
 }
 

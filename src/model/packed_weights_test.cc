@@ -77,6 +77,7 @@ std::vector<std::string> contents(const Weights& w) {
     all.push_back(std::to_string(m.n_out) + " " + std::to_string(m.n_in));
     for (const WeightSegment& s : m.segments) {
       all.push_back((s.form ? s.form->describe() : "dense") + " " + std::to_string(s.n_out) + " " + text_of(s.memory));
+      for (const int32_t k : s.input_order) all.back() += " " + std::to_string(k);
     }
     if (!m.packed() && !m.rows.empty()) {
       all.emplace_back(reinterpret_cast<const char*>(m.rows.data), at(m.rows.bytes()));
@@ -185,6 +186,50 @@ TEST_P(PackedWeightsTest, CodesOfTheCheckpointStayOfNoQuantiser) {
   for (const LoadedMatrix& m : made->weights().matrices) {
     EXPECT_EQ(m.quantiser == kQuantiserVersion, m.name.find("visual.") == std::string::npos) << m.name;
   }
+}
+
+// Orders of inputs lie in the file beside their codes. One that is none makes the file again, one of another size the
+// matrix.
+TEST_P(PackedWeightsTest, CodesKeepTheirOrderOfInputs) {
+  const fs::path model = fs::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/quantised/gptq-order";
+  const WeightForms forms = {.text = WeightChoice::kAuto, .vision = WeightChoice::kInt8};
+  const auto built = load(model, forms);
+  EXPECT_EQ(built->packed_file(), PackedUse::kBuilt);
+  const TextLayerWeights& layer = built->weights().text.layers[0];
+  ASSERT_EQ(layer.qkv.segments.size(), 3u);  // k alone has an order
+  EXPECT_THAT(layer.qkv.segments[0].input_order, IsEmpty());
+  EXPECT_EQ(layer.qkv.segments[1].input_order.size(), 64u);
+  EXPECT_THAT(layer.qkv.segments[2].input_order, IsEmpty());
+  EXPECT_EQ(layer.down.segments.at(0).input_order.size(), 160u);
+  const auto expect_found = [&](PackedUse use) {
+    const auto found = load(model, forms);
+    EXPECT_EQ(found->packed_file(), use);
+    expect_same(*built, *found);
+  };
+  expect_found(PackedUse::kHit);
+  int n_orders = 0;
+  for (const int32_t wrong : {-1, 64, 160, 7}) {
+    rewrite([&](PackedRecord& r, std::vector<std::byte>& array) {
+      if (r.about != "order of inputs") return true;
+      ++n_orders;
+      const int32_t other = wrong == 7 ? 8 : wrong;
+      std::memcpy(array.data() + 7 * sizeof wrong, &other, sizeof wrong);
+      std::memcpy(array.data() + 9 * sizeof wrong, &other, sizeof wrong);  // twice, whatever it is
+      return true;
+    });
+    expect_found(PackedUse::kBuilt);
+    expect_found(PackedUse::kHit);
+  }
+  EXPECT_EQ(n_orders, 2 * 4);
+  rewrite([](PackedRecord& r, std::vector<std::byte>& array) {
+    if (r.about != "order of inputs") return true;
+    for (int32_t k = 0; k < 32; ++k) std::memcpy(array.data() + at(k) * sizeof k, &k, sizeof k);
+    array.resize(32 * sizeof(int32_t));
+    return true;
+  });
+  expect_found(PackedUse::kHit);
+  rewrite([](PackedRecord& r, auto&) { return r.about != "order of inputs"; });
+  expect_found(PackedUse::kHit);
 }
 
 TEST_P(PackedWeightsTest, AFileIsOfItsVersionsAndForms) {

@@ -71,6 +71,7 @@ class WatchedRows : public QuantSource {
     const std::unique_lock lock(telling_, std::try_to_lock);
     if (lock) tell_(n_read_);
   }
+  std::span<const int32_t> input_order() const override { return rows_.input_order(); }
 
  private:
   const QuantSource& rows_;
@@ -398,11 +399,17 @@ bool WeightLoader::restored(const std::string& name, const Tensor& to) {
 // Adds the matrix to the list of those that are loaded; its segments may be without memory.
 void WeightLoader::list(const std::string& name, const Weight& w, const RowForms& forms) {
   LoadedMatrix loaded{.name = name, .n_parameters = w.n_out * w.n_in};
+  const WeightSegment* before = nullptr;
   for (const WeightSegment& segment : w.segments) {
-    loaded.bytes += backend_.packed_bytes(segment.form, segment.n_out, w.n_in);
-    loaded.form += (loaded.form.empty() ? "" : " | ") +
-                   (segment.form ? segment.form->describe() : std::string(dtype_name(w.dtype)));
+    loaded.bytes += backend_.packed_bytes(segment.form, segment.n_out, w.n_in) + segment.order_bytes();
+    // Segments that differ in their order of inputs alone are one run of rows in one form.
+    if (before == nullptr || before->form != segment.form) {
+      loaded.form += (before == nullptr ? "" : " | ") +
+                     (segment.form ? segment.form->describe() : std::string(dtype_name(w.dtype)));
+    }
+    before = &segment;
     loaded.quantised |= segment.form.has_value();
+    loaded.ordered |= !segment.input_order.empty();
   }
   if (quantise(forms)) loaded.quantiser = kQuantiserVersion;
   CHECK(mode_ != Mode::kLoad || loaded.bytes == w.bytes());
@@ -459,27 +466,32 @@ Weight WeightLoader::pack_rows(const std::string& name, const std::vector<Tensor
   return keep(name, std::move(weights), forms);
 }
 
-// Neighbours of one form, or of values, become one segment.
+// Neighbours of one form with their inputs in one order, or of values, become one segment.
 Weight WeightLoader::pack_codes(const std::string& name, const std::vector<Part>& parts, int64_t n_in) {
-  const auto form = [](const Part& part) {
-    return part.codes == nullptr ? std::nullopt : std::optional(part.codes->codes()->form());
+  const auto source = [](const Part& part) { return part.codes == nullptr ? nullptr : part.codes->codes(); };
+  const auto alike = [](const QuantSource* a, const QuantSource* b) {
+    if (a == nullptr || b == nullptr) return a == b;
+    return a->form() == b->form() && std::ranges::equal(a->input_order(), b->input_order());
   };
   std::vector<Weight> weights;
   for (size_t i = 0; i < parts.size();) {
-    const std::optional<QuantForm> shared = form(parts[i]);
+    const QuantSource* shared = source(parts[i]);
     std::vector<Tensor> values;
     std::vector<CodeRows::Part> codes;
     int64_t n_rows = 0, source_bytes = 0;
-    for (; i < parts.size() && form(parts[i]) == shared; ++i) {
-      if (shared) codes.push_back({parts[i].codes->codes(), parts[i].pairs});
-      if (!shared) values.push_back(parts[i].values);
+    for (; i < parts.size() && alike(source(parts[i]), shared); ++i) {
+      if (shared != nullptr) codes.push_back({source(parts[i]), parts[i].pairs});
+      if (shared == nullptr) values.push_back(parts[i].values);
       n_rows += parts[i].n_out, source_bytes += parts[i].source_bytes;
     }
     out_.stored.n_kept += std::ssize(codes);
     if (mode_ != Mode::kLoad) {
-      weights.push_back(listed(n_rows, n_in, shared));
+      weights.push_back(listed(n_rows, n_in, shared == nullptr ? std::nullopt : std::optional(shared->form())));
+      if (shared != nullptr) {
+        weights.back().segments[0].input_order.assign(shared->input_order().begin(), shared->input_order().end());
+      }
     } else {
-      weights.push_back(shared ? pack_watched(CodeRows(codes), source_bytes) : backend_.pack(values));
+      weights.push_back(shared != nullptr ? pack_watched(CodeRows(codes), source_bytes) : backend_.pack(values));
     }
   }
   return keep(name, std::move(weights));

@@ -26,7 +26,7 @@ constexpr NamedActivation kActivations[] = {
 
 int64_t Weight::bytes() const {
   int64_t bytes = packed() ? 0 : rows.bytes();
-  for (const WeightSegment& segment : segments) bytes += segment.memory.bytes();
+  for (const WeightSegment& segment : segments) bytes += segment.bytes();
   return bytes;
 }
 

@@ -33,6 +33,10 @@ struct WeightSegment {
   int64_t n_out = 0;
   std::optional<QuantForm> form;  // none: values in the compute dtype
   Buffer memory;
+  std::vector<int32_t> input_order = {};  // QuantSource's: products take x in this order
+
+  int64_t bytes() const { return memory.bytes() + order_bytes(); }
+  int64_t order_bytes() const { return std::ssize(input_order) * int64_t{sizeof(int32_t)}; }
 };
 
 // A matrix [n_out, n_in] in the backend's layout, from Backend::pack; or plain rows, put together by hand, for embed.
@@ -228,8 +232,9 @@ class Backend {
 
   // ---- products of quantised weights ------------------------------------------------------------------------------
   // What matmul needs beside its operands at most to multiply up to n_rows rows with quantised matrices of up to n_in
-  // inputs, whatever their form: rows as integers, panels as values. It is kept from product to product.
-  virtual int64_t quantised_scratch_bytes(int64_t n_rows, int64_t n_in) const = 0;
+  // inputs, whatever their form: rows as integers, panels as values, and, `ordered`, rows in the order of a matrix's
+  // inputs. It is kept from product to product.
+  virtual int64_t quantised_scratch_bytes(int64_t n_rows, int64_t n_in, bool ordered) const = 0;
 };
 
 // Activation by the name that `hidden_act` uses: silu, gelu, gelu_pytorch_tanh, gelu_new, quick_gelu, relu. Throws

@@ -138,7 +138,7 @@ namespace {
 // Rows that are all in memory.
 class RowsInMemory : public QuantSource {
  public:
-  explicit RowsInMemory(const QuantRows& rows) : rows_(rows) {}
+  RowsInMemory(const QuantRows& rows, std::span<const int32_t> order) : rows_(rows), order_(order) {}
   QuantForm form() const override { return rows_.form; }
   int64_t n_out() const override { return rows_.n_rows; }
   int64_t n_in() const override { return rows_.n_in; }
@@ -151,14 +151,16 @@ class RowsInMemory : public QuantSource {
     copy(rows_.codes, out.codes), copy(rows_.scales, out.scales), copy(rows_.mins, out.mins);
     copy(rows_.shared_scales, out.shared_scales), copy(rows_.shared_mins, out.shared_mins);
   }
+  std::span<const int32_t> input_order() const override { return order_; }
 
  private:
   const QuantRows& rows_;
+  std::span<const int32_t> order_;
 };
 
 }  // namespace
 
-Weight OpCaseMaker::quantised(const QuantForm& form, int64_t n_out, int64_t n_in) {
+Weight OpCaseMaker::quantised(const QuantForm& form, int64_t n_out, int64_t n_in, std::span<const int32_t> order) {
   QuantRows rows(form, n_out, n_in);
   for (uint8_t& code : rows.codes) code = static_cast<uint8_t>(random_() & ((1u << form.bits) - 1u));
   const float largest = form.table == CodeTable::kNl4 ? 0x1p-7f : std::ldexp(1.0f, 1 - form.bits);
@@ -188,7 +190,7 @@ Weight OpCaseMaker::quantised(const QuantForm& form, int64_t n_out, int64_t n_in
                    : form.min == MinKind::kZeroPoint ? near_middle
                                                      : float_to_f16(f16_to_float(rows.scales[i]) * -near_middle);
   }
-  return backend_.pack(RowsInMemory(rows));
+  return backend_.pack(RowsInMemory(rows, order));
 }
 
 KvView OpCaseMaker::cache(const CacheShape& shape) {

@@ -60,8 +60,9 @@ class OpCaseMaker {
   std::span<int32_t> random_ints(int64_t n, int32_t below);
   std::span<int32_t> permutation(int32_t n);
   const Weight& packed(std::initializer_list<int64_t> part_rows, int64_t n_in);
-  // Random codes, and scales that keep weights within about 1. To be added to a case's weights.
-  Weight quantised(const QuantForm& form, int64_t n_out, int64_t n_in);
+  // Random codes, and scales that keep weights within about 1. To be added to a case's weights. `order`: of the inputs,
+  // as QuantSource has it.
+  Weight quantised(const QuantForm& form, int64_t n_out, int64_t n_in, std::span<const int32_t> order = {});
   const Tensor* keep(const Tensor& t) { return &op_.tensors.emplace_back(t); }
 
   // A filled cache; unused slots of its pages hold NaN.

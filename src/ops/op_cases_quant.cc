@@ -77,17 +77,36 @@ OpCase mixed_matmul(int64_t n, bool f32_out) {
   return {"matmul", numbered("mixed segments n=", n) + (f32_out ? " f32 out" : " residual=y"), prepare};
 }
 
-// Of f32, the very weights of the formula.
-OpCase quantised_embed(const NamedForm& form, int64_t n_out, int64_t n_in) {
+// GPTQ's forms with inputs in orders of their own: k's is not q's, v has none, and x has strided rows.
+OpCase ordered_matmul(int64_t n, int64_t n_in) {
   auto prepare = [=](const OpSetup& setup, PreparedOp& op) {
     OpCaseMaker make(setup, op);
-    const Weight& w = op.weights.emplace_back(make.quantised(form.form, n_out, n_in));
+    const Tensor x = make.input({n, n_in}, 1.0f, RowLayout::kStrided);
+    const auto order = [&] { return make.permutation(static_cast<int32_t>(n_in)); };
+    std::vector<Weight> parts;
+    parts.push_back(make.quantised({4, 128, ScaleKind::kF16, MinKind::kZeroPoint}, 70, n_in, order()));
+    parts.push_back(make.quantised({8, 32, ScaleKind::kBF16, MinKind::kNone}, 33, n_in, order()));
+    parts.push_back(make.quantised({4, 32, ScaleKind::kF16, MinKind::kNone}, 65, n_in));
+    const Weight& w = op.weights.emplace_back(stack(std::move(parts)));
+    const Tensor y = make.output("y", {n, w.n_out}, RowLayout::kStrided);
+    op.outputs.back().agreement = Agreement::kWeightsRounded;
+    op.run = [&backend = setup.backend, &w, x, y] { backend.matmul(x, w, y); };
+  };
+  return {"matmul", numbered("ordered inputs n=", n) + " " + std::to_string(n_in) + "->168", prepare};
+}
+
+// Of f32, the very weights of the formula.
+OpCase quantised_embed(const NamedForm& form, int64_t n_out, int64_t n_in, bool ordered = false) {
+  auto prepare = [=](const OpSetup& setup, PreparedOp& op) {
+    OpCaseMaker make(setup, op);
+    const std::span<int32_t> order = make.permutation(ordered ? static_cast<int32_t>(n_in) : 0);
+    const Weight& w = op.weights.emplace_back(make.quantised(form.form, n_out, n_in, order));
     const std::span<int32_t> ids = make.permutation(static_cast<int32_t>(n_out));
     const Tensor y = make.output("y", {n_out, n_in}, RowLayout::kMisaligned);
     if (setup.values == DType::kF32) op.outputs.back().agreement = Agreement::kExact;
     op.run = [&backend = setup.backend, &w, ids, y] { backend.embed(ids, w, y); };
   };
-  return {"embed", describe(form, n_out, n_out, n_in), prepare};
+  return {"embed", describe(form, n_out, n_out, n_in) + (ordered ? " ordered inputs" : ""), prepare};
 }
 
 }  // namespace
@@ -104,6 +123,10 @@ void add_quant_cases(OpCases& cases) {
     cases.push_back(mixed_matmul(n, false));
     cases.push_back(mixed_matmul(n, true));
   }
+  for (const int64_t n : {1, 5, 17, 70}) {
+    for (const int64_t n_in : {83, 300}) cases.push_back(ordered_matmul(n, n_in));
+  }
+  cases.push_back(quantised_embed({"GPTQ 4 bits", {4, 32, ScaleKind::kF16, MinKind::kZeroPoint}}, 67, 300, true));
 }
 
 void add_quant_bench(OpCases& cases) {

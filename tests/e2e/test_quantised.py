@@ -39,12 +39,35 @@ class Quantised(ProgramTest):
         self.assertIn("6 become bf16, 2.0 times the file's bytes", out)
         self.assertIn("--weights int8 or int4", out)
         self.assertIn("activations in 8 bits, as the checkpoint asks for, are not computed", out)
+        out = self.ok("info", "-m", FIXTURES / "gptq-order")
+        self.assertIn("GPTQ: 7 matrices, 7 kept as 8 bits g32 bf16\n", out)
+        self.assertNotIn("become", out)
         parameters = [line for line in out.splitlines() if line.startswith("parameters")]
         for name in ("awq", "gptq-order", "ct-nvfp4", "ct-packed-zeros"):  # one model
             self.assertIn(parameters[0], self.ok("info", "-m", FIXTURES / name))
         out = self.ok("info", "-m", FIXTURES / "vlm-fp8")  # each stacked expert counts
         self.assertIn("FP8 blocks: 40 matrices\n", out)
         self.assertIn("40 become bf16, 1.6 times the file's bytes", out)
+
+    def test_groups_in_any_order_stay_codes(self):
+        folder = self.folder / "model"
+        shutil.copytree(FIXTURES / "gptq", folder)
+        file = folder / "model.safetensors"
+        data = bytearray(file.read_bytes())
+        start = 8 + int.from_bytes(data[:8], "little")
+        for name, tensor in json.loads(data[8:start]).items():
+            if name.endswith("g_idx"):   # as act-order leaves it: groups of 32 inputs that are spread over all
+                begin, end = (start + offset for offset in tensor["data_offsets"])
+                n = (end - begin) // 4
+                data[begin:end] = b"".join((k % (n // 32)).to_bytes(4, "little") for k in range(n))
+        file.write_bytes(data)
+        sorted_ones = {w["module"]: w for w in self.json("info", "-m", FIXTURES / "gptq", "--json")["weights"]}
+        for w in self.json("info", "-m", folder, "--json")["weights"]:
+            self.assertEqual(w["form"], sorted_ones[w["module"]]["form"])
+            if w["form"].startswith("4 bits"):
+                order = 4 * 8 * (160 if "down" in w["module"] else 64)   # bits
+                self.assertAlmostEqual(w["bits_per_weight"], sorted_ones[w["module"]]["bits_per_weight"] + order / w["parameters"],
+                                       places=2)
 
     def test_a_line_names_what_takes_more_than_its_file(self):
         folder = self.folder / "model"

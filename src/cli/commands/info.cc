@@ -156,9 +156,10 @@ int64_t workspace_bytes(const Found& found, int64_t n_rows) {
   const TextConfig& t = found.config.text;
   const TextLayer most = t.widest();
   const bool quantised = std::ranges::any_of(found.listing.weights.matrices, &LoadedMatrix::quantised);
+  const bool ordered = std::ranges::any_of(found.listing.weights.matrices, &LoadedMatrix::ordered);
   const int64_t n_in = std::max({t.hidden_size, most.q_size(), most.mlp_width()});
   return TextDecoder::workspace_bytes(t, found.compute, n_rows) +
-         (quantised ? found.backend->quantised_scratch_bytes(n_rows, n_in) : 0);
+         (quantised ? found.backend->quantised_scratch_bytes(n_rows, n_in, ordered) : 0);
 }
 
 double bits_per_weight(const LoadedMatrix& matrix) {

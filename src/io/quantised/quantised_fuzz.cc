@@ -29,12 +29,13 @@ void read_all(const vlcache::StoredMatrix& matrix, int64_t n_out, int64_t n_in) 
   if (codes == nullptr) return;
   if (!codes->form().valid() || codes->n_out() != n_out || codes->n_in() != n_in) std::abort();
   QuantRows rows;
+  const std::span<const int32_t> order = codes->input_order();
   for (int64_t first = 0; first < n_out; first += kQuantBlock) {
     codes->read(first, std::min(kQuantBlock, n_out - first), rows);
     for (int64_t i = 0; i < rows.n_rows; ++i) {
       rows.dequantise(i, row.data());
       for (int64_t k = 0; k < n_in; ++k) {
-        const float value = values[at((first + i) * n_in + k)];
+        const float value = values[at((first + i) * n_in + (order.empty() ? k : order[at(k)]))];
         // Products beyond f32 are infinite in one way and may be NaN in the other: largest scales times zero points.
         if (row[at(k)] != value && std::isfinite(value) && std::isfinite(row[at(k)])) std::abort();
       }

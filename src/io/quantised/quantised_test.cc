@@ -45,7 +45,14 @@ std::vector<float> dequantised(const QuantSource& codes) {
     codes.read(first, n, rows);
     for (int64_t i = 0; i < n; ++i) rows.dequantise(i, values.data() + (first + i) * codes.n_in());
   }
-  return values;
+  const std::span<const int32_t> order = codes.input_order();
+  if (order.empty()) return values;
+  std::vector<float> in_place(values.size());
+  for (int64_t i = 0; i < std::ssize(values); ++i) {
+    const int64_t k = i % codes.n_in();
+    in_place[at(i - k + order[at(k)])] = values[at(i)];
+  }
+  return in_place;
 }
 
 // All matrices of a stack, one after the other.
@@ -78,8 +85,6 @@ constexpr ExpectedForm kForms[] = {
     {"ct-nvfp4", "", ""},
     {"awq", "", "4 bits g32 f16 zero"},
     {"gptq", "", "4 bits g32 f16 zero"},
-    {"gptq-order", "down_proj", ""},  // groups of inputs in any order
-    {"gptq-order", "k_proj", ""},
     {"gptq-order", "", "8 bits g32 bf16"},
     {"fp8-blocks", "", ""},
     {"vlm-fp8", "", ""},
@@ -117,6 +122,8 @@ TEST(QuantisedTensors, AreWhatTheFormatsOwnDequantisersMake) {
       EXPECT_EQ(codes == nullptr ? "" : codes->form().describe(), form->form);
       if (codes != nullptr) {
         EXPECT_EQ(digest(dequantised(*codes)), expected["sha256"]);
+        const bool by_groups = fixture == "gptq-order" && (module.ends_with("down_proj") || module.ends_with("k_proj"));
+        EXPECT_EQ(!codes->input_order().empty(), by_groups);
       }
     }
   }
@@ -190,7 +197,26 @@ TEST(QuantisedTensors, RefusesWhatDoesNotFit) {
     EXPECT_THAT(c.error(q, 64, 64), HasSubstr("q_proj.scales\": not there"));
   }
   {
+    ChangedCheckpoint c("gptq");  // 4 bits; every other input is of the first group
+    for (int32_t k = 0; k < 64; ++k) c.of_layer(q + ".g_idx").set<int32_t>(at(k), k % 2);
+    const auto quantised = c.open();
+    const auto matrix = quantised->matrix(c.layer + q, 64, 64);
+    std::vector<float> values(64 * 64);
+    matrix->values(0, 64, values.data());
+    ASSERT_NE(matrix->codes(), nullptr);
+    EXPECT_EQ(matrix->codes()->form().describe(), "4 bits g32 f16 zero");
+    EXPECT_EQ(matrix->codes()->input_order()[33], 3);
+    EXPECT_EQ(digest(dequantised(*matrix->codes())), digest(values));
+  }
+  {
     ChangedCheckpoint c("gptq-order");
+    const auto has_codes = [&] { return c.open()->matrix(c.layer + "self_attn.k_proj", 32, 64)->codes() != nullptr; };
+    EXPECT_TRUE(has_codes());
+    FileTensor& groups = c.of_layer("self_attn.k_proj.g_idx");
+    const std::string stored = groups.bytes;
+    for (size_t k = 0; k < 33; ++k) groups.set<int32_t>(k, 0);  // more than a group has
+    EXPECT_FALSE(has_codes());
+    groups.bytes = stored;
     c.of_layer("self_attn.k_proj.g_idx").set<int32_t>(5, 2);
     EXPECT_THAT(c.error("self_attn.k_proj", 32, 64), HasSubstr("input 5 is of group 2, expected 0 to 1"));
     c.of_layer("self_attn.k_proj.g_idx").set<int32_t>(5, -1);

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "base/at.h"
 #include "base/dtype.h"
@@ -19,6 +20,17 @@ int64_t group_of_form(int64_t group, int64_t n_in) {
     if (group % size == 0) return size;
   }
   return 0;
+}
+
+// The inputs sorted by their groups; empty unless each group but the last has `group` of them.
+std::vector<int32_t> sorted_by_group(const std::vector<int32_t>& group_of, int64_t group) {
+  std::vector<int32_t> order(group_of.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, {}, [&](int32_t k) { return group_of[at(k)]; });
+  for (int64_t k = 0; k < std::ssize(order); ++k) {
+    if (group_of[at(order[at(k)])] != k / group) return {};
+  }
+  return order;
 }
 
 std::array<float, 256> e4m3_table() {
@@ -55,7 +67,11 @@ GroupedCodes::GroupedCodes(int64_t n_out, int64_t n_in, CodeLayout layout, std::
   const uint8_t middle = static_cast<uint8_t>(1 << (layout_.bits - 1));
   if (std::ranges::all_of(layout_.zeros, [&](uint8_t z) { return z == middle; })) layout_.zeros.clear();
   const int64_t group = group_of_form(layout_.group, n_in);
-  if (group == 0 || !layout_.scale_kind || !layout_.group_of.empty()) return;
+  if (group == 0 || !layout_.scale_kind) return;
+  if (!layout_.group_of.empty()) {
+    order_ = sorted_by_group(layout_.group_of, layout_.group);
+    if (order_.empty()) return;
+  }
   form_ = QuantForm{.bits = static_cast<uint8_t>(layout_.bits),
                     .group = static_cast<uint8_t>(group),
                     .scale = *layout_.scale_kind,
@@ -89,6 +105,12 @@ uint16_t GroupedCodes::scale_bits(float scale) const {
 void GroupedCodes::read(int64_t first, int64_t n, QuantRows& out) const {
   out.resize(*form_, n, n_in_);
   layout_.unpack(first, n, out.codes.data());
+  if (!order_.empty()) {
+    const std::vector<uint8_t> stored = out.codes;
+    for (int64_t i = 0; i < n; ++i) {
+      for (int64_t k = 0; k < n_in_; ++k) out.codes[at(i * n_in_ + k)] = stored[at(i * n_in_ + order_[at(k)])];
+    }
+  }
   const int64_t groups = form_->n_groups(n_in_);
   for (int64_t i = 0; i < n; ++i) {
     for (int64_t g = 0; g < groups; ++g) {

@@ -47,7 +47,7 @@ struct CodeLayout {
   std::optional<ScaleKind> scale_kind;  // which holds every scale; none: no 16-bit float does
   std::vector<float> scales;            // [n_out, n_groups]; with kFp4, of its values not doubled
   std::vector<uint8_t> zeros;           // the same, of the codes that stand for 0; empty: 2^(bits - 1), or a table
-  std::vector<int32_t> group_of;        // [n_in] where it is not k / group
+  std::vector<int32_t> group_of;        // [n_in] where it is not k / group; codes are then read by groups
   std::function<void(int64_t first, int64_t n, uint8_t* codes)> unpack;  // rows, as [n, n_in] unsigned codes
 };
 
@@ -63,6 +63,7 @@ class GroupedCodes : public StoredMatrix, public QuantSource {
   int64_t n_out() const override { return n_out_; }
   int64_t n_in() const override { return n_in_; }
   void read(int64_t first, int64_t n, QuantRows& out) const override;
+  std::span<const int32_t> input_order() const override { return order_; }
 
  private:
   uint16_t scale_bits(float scale) const;
@@ -71,6 +72,7 @@ class GroupedCodes : public StoredMatrix, public QuantSource {
   CodeLayout layout_;
   int64_t n_groups_;
   std::optional<QuantForm> form_;
+  std::vector<int32_t> order_;  // the inputs by their groups, where those are not in order
 };
 
 // Bytes of E4M3, of which a block of rows and inputs shares a factor: values, which no form of codes holds.

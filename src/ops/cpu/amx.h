@@ -25,14 +25,16 @@ struct alignas(64) AmxShape {
 // GCC's intrinsics do not declare which memory they read: this makes earlier stores to p's object visible to them.
 inline void read_by_tiles(const void* p) { asm volatile("" : : "r"(p) : "memory"); }
 
+// The shape of the calling thread's tiles. Other code that loads one must call forget_tiles (panel_kernel.h).
+inline thread_local AmxShape tiles_now{.palette = 0};
+
 // Gives the calling thread tiles of this shape. Loading a shape costs as much as twenty products, so the current shape
-// is not loaded again. No other code in this process may load one.
+// is not loaded again.
 inline void use_tiles(const AmxShape& shape) {
-  thread_local AmxShape current{.palette = 0};
-  if (std::memcmp(&current, &shape, sizeof(shape)) == 0) return;
-  current = shape;
-  read_by_tiles(&current);
-  _tile_loadconfig(&current);
+  if (std::memcmp(&tiles_now, &shape, sizeof(shape)) == 0) return;
+  tiles_now = shape;
+  read_by_tiles(&tiles_now);
+  _tile_loadconfig(&tiles_now);
 }
 
 }  // namespace vlcache::cpu

@@ -32,8 +32,8 @@ class CpuBackend final : public Backend {
   int64_t packed_bytes(const std::optional<QuantForm>& form, int64_t n_out, int64_t n_in) const override {
     return cpu::packed_bytes(compute_dtype_, form, n_out, n_in);
   }
-  int64_t quantised_scratch_bytes(int64_t n_rows, int64_t n_in) const override {
-    return matmul_.quantised_scratch_bytes(n_rows, n_in);
+  int64_t quantised_scratch_bytes(int64_t n_rows, int64_t n_in, bool ordered) const override {
+    return matmul_.quantised_scratch_bytes(n_rows, n_in, ordered);
   }
   void matmul(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue) override {
     matmul_.run(x, w, y, epilogue);

@@ -1,14 +1,14 @@
 // Chooses the kernel of a product.
 //
-// bf16 with AMX: our panel kernel on tiles, on AVX-512 for few rows. With AVX-512 BF16 alone: our panel kernel for any
-// number of rows. oneDNN 2.6 (brgemm) was measured against it on the same packed weights, one core, 1.1B shapes,
-// percent of the bf16 peak: 8 rows 43 against 50, 16 rows 62 / 68, 512 rows 91 / 92, 577 rows 74-85 / 85-92, 2048 rows
-// 92 / 92; it also takes dense rows only, compiles code for every new row count, and lets the other rows of a batch
-// change a row's rounding. bench/gemm_bench prints both. bf16 with AVX-512: the panel kernel widening in registers, for
-// any number of rows (an Emerald Rapids, 1.1B as a whole, percent of the f32 peak: 20 rows 56, 40 rows 67, 512 rows 78;
-// by oneDNN as below 30, 44 and 72). f32 with AVX-512: the panel kernel for few rows, oneDNN on the packed weights for
-// many. Otherwise: the panel kernel widening in registers for few rows; for many, tiles of the weights are laid out as
-// plain f32 for oneDNN's f32 GEMM.
+// bf16 with AMX: tiles, in blocks for more than 16 rows (amx_product.cc), our panel kernel on AVX-512 for up to 6. With
+// AVX-512 BF16 alone: our panel kernel for any number of rows. oneDNN 2.6 (brgemm) was measured against it on the same
+// packed weights, one core, 1.1B shapes, percent of the bf16 peak: 8 rows 43 against 50, 16 rows 62 / 68, 512 rows 91 /
+// 92, 577 rows 74-85 / 85-92, 2048 rows 92 / 92; it also takes dense rows only, compiles code for every new row count,
+// and lets the other rows of a batch change a row's rounding. bench/gemm_bench prints both. bf16 with AVX-512: the
+// panel kernel widening in registers, for any number of rows (an Emerald Rapids, 1.1B as a whole, percent of the f32
+// peak: 20 rows 56, 40 rows 67, 512 rows 78; by oneDNN as below 30, 44 and 72). f32 with AVX-512: the panel kernel for
+// few rows, oneDNN on the packed weights for many. Otherwise: the panel kernel widening in registers for few rows; for
+// many, tiles of the weights are laid out as plain f32 for oneDNN's f32 GEMM.
 //
 // Quantised weights in bf16: the codes themselves, with x as integers, for few rows and, where products of bytes are
 // faster than those of values, for many. Otherwise a panel becomes values of the compute dtype once per block of rows,
@@ -88,21 +88,18 @@ struct PanelJob {
   int64_t x_stride;
   int64_t x_bytes;  // per element
   int64_t n_rows;
-  const Panels& w;
+  const PanelSource& source;
+  std::vector<Scratch>& scratch;  // of threads, for quantised panels as values
   const Tensor& y;
   const Epilogue& epilogue;
-  const QuantPanels* quantised = nullptr;  // w's panels are made from these, in scratch of the thread
-  std::vector<Scratch>* scratch = nullptr;
+  const Panels& w = source.values;
 
   // With few rows memory limits either kernel, yet AMX was measured 20 % slower there.
   bool on_amx() const { return isa >= Isa::kAmxBf16 && x_bytes == 2 && n_rows > kPanelRows; }
   int64_t tile_rows() const { return on_amx() ? kAmxRows : kPanelRows; }
 
   const std::byte* panel(int64_t i, int thread) const {
-    if (quantised == nullptr) return w.panel(i);
-    std::byte* values = (*scratch)[static_cast<size_t>(thread)].get(0);
-    dequantise_panel(isa, quantised->layout, quantised->panel(i), w.dtype, values);
-    return values;
+    return source.panel(i, source.quantised() ? scratch[static_cast<size_t>(thread)].get(0) : nullptr);
   }
 
   // Outputs [begin, end) of rows [first, last).
@@ -134,7 +131,7 @@ struct PanelJob {
 void run_few_rows(const PanelJob& job) {
   const int64_t output_bytes = dtype_bytes(job.w.dtype) * std::max<int64_t>(1, job.w.n_in);
   const int64_t share = job.w.n_out / (kPiecesPerThread * n_threads());
-  const int64_t unit = share >= kPanel || job.quantised != nullptr ? kPanel : kColumnUnit;
+  const int64_t unit = share >= kPanel || job.source.quantised() ? kPanel : kColumnUnit;
   const int64_t piece = round_up(std::max({share, kBytesPerThread / output_bytes, int64_t{1}}), unit);
   parallel_for((job.w.n_out + piece - 1) / piece, [&](int64_t i, int thread) {
     job.run(i * piece, std::min(job.w.n_out, (i + 1) * piece), 0, job.n_rows, thread);
@@ -180,16 +177,21 @@ Tiling tiles_of(int64_t n_rows, int64_t n_out, int64_t row_bytes, const TilingRu
 
 void run_many_rows(const PanelJob& job) {
   TilingRules rules{.row_unit = job.tile_rows()};
-  if (job.quantised != nullptr) rules.tasks_per_thread = kQuantTasksPerThread, rules.least_rows = kQuantRowBlock;
+  if (job.source.quantised()) rules.tasks_per_thread = kQuantTasksPerThread, rules.least_rows = kQuantRowBlock;
   tiles_of(job.n_rows, job.w.n_out, job.w.n_in * job.x_bytes, rules)
       .for_each([&](Columns columns, int64_t first, int64_t last, int thread) {
         job.run(columns.begin, columns.end, first, last, thread);
       });
 }
 
+// One thread is as fast as all.
+bool is_small(int64_t n_rows, const Panels& w) {
+  const int64_t weights = w.n_out * w.n_in;
+  return n_rows * weights <= kSmallProduct && weights * dtype_bytes(w.dtype) <= kBytesPerThread;
+}
+
 void run_panels(const PanelJob& job) {
-  const int64_t weights = job.w.n_out * job.w.n_in;
-  if (job.n_rows * weights <= kSmallProduct && weights * dtype_bytes(job.w.dtype) <= kBytesPerThread) {
+  if (is_small(job.n_rows, job.w)) {
     job.run(0, job.w.n_out, 0, job.n_rows, 0);
   } else if (job.n_rows <= kFewRows) {
     run_few_rows(job);
@@ -215,7 +217,7 @@ Matmul::Matmul(Isa isa, DType compute_dtype, const CodeProducts& codes)
 Matmul::~Matmul() = default;
 
 int64_t Matmul::scratch_bytes() const {
-  int64_t bytes = x_copy_.bytes() + coded_.bytes() + onednn_->scratch_bytes();
+  int64_t bytes = x_copy_.bytes() + x_ordered_.bytes() + coded_.bytes() + onednn_->scratch_bytes() + amx_.bytes();
   for (const Scratch& tile : tiles_) bytes += tile.bytes();
   for (const Scratch& panel : values_) bytes += panel.bytes();
   return bytes;
@@ -227,12 +229,18 @@ int64_t Matmul::most_coded_rows() const {
   return codes_.byte_dots ? kRowsBesideBf16 : kWordDotRows;
 }
 
+// Blocks of weights (amx_product.h) instead of a pass over all of them.
+bool Matmul::on_amx(int64_t n_rows) const {
+  return isa_ >= Isa::kAmxBf16 && compute_dtype_ == DType::kBF16 && n_rows > kFewRows;
+}
+
 // Kernels that widen bf16 take f32 as it is: weights are then exact, and cheaper to make.
 DType Matmul::values_dtype() const { return isa_ < Isa::kAvx512Bf16 ? DType::kF32 : compute_dtype_; }
 
-int64_t Matmul::quantised_scratch_bytes(int64_t n_rows, int64_t n_in) const {
+int64_t Matmul::quantised_scratch_bytes(int64_t n_rows, int64_t n_in, bool ordered) const {
   const int64_t n_coded = std::min(n_rows, most_coded_rows());
   int64_t bytes = n_coded > 0 ? CodedRows::bytes(n_coded, n_in, kCodedGroup) : 0, of_thread = 0;
+  if (ordered) bytes += n_rows * n_in * dtype_bytes(compute_dtype_);
   if (codes_.byte_dots && n_coded > kFewCodedRows) {
     constexpr QuantForm kLargest{.group = 16};  // the most scales; codes are bytes in tiles of any form
     of_thread = code_tile_bytes({kLargest, n_in});
@@ -240,6 +248,7 @@ int64_t Matmul::quantised_scratch_bytes(int64_t n_rows, int64_t n_in) const {
   if (n_rows > n_coded) {
     of_thread = std::max(of_thread, values_bytes(n_in, values_dtype()));
     if (values_dtype() != compute_dtype_) bytes += n_rows * n_in * dtype_bytes(values_dtype());
+    if (on_amx(n_rows)) bytes += amx_memory_bytes(n_rows, n_in);
   }
   return bytes + n_threads() * of_thread;
 }
@@ -276,7 +285,8 @@ void Matmul::run_segment(const Tensor& x, const Weight& w, const WeightSegment& 
                          const Epilogue& epilogue) {
   if (segment.form) {
     const QuantPanels panels = quant_panels_of(w, segment);
-    return x.rows() <= most_coded_rows() ? by_codes(x, panels, y, epilogue) : by_values(x, panels, y, epilogue);
+    const Tensor input = ordered(x, segment.input_order);
+    return x.rows() <= most_coded_rows() ? by_codes(input, panels, y, epilogue) : by_values(input, panels, y, epilogue);
   }
   const Panels panels = panels_of(w, segment);
   const bool fast_panels = w.dtype == DType::kBF16 && isa_ >= Isa::kAvx512;
@@ -290,16 +300,25 @@ void Matmul::run_segment(const Tensor& x, const Weight& w, const WeightSegment& 
 void Matmul::by_panels(const Tensor& x, const Panels& w, const Tensor& y, const Epilogue& epilogue) {
   Tensor input = x.view({x.rows(), w.n_in});
   if (x.dtype == DType::kBF16 && isa_ < Isa::kAvx512Bf16) input = dense(x, DType::kF32);
-  run_panels({isa_, input.data, input.stride, dtype_bytes(input.dtype), x.rows(), w, y, epilogue});
+  by_panels_of({isa_, w}, input, y, epilogue);
 }
 
 void Matmul::by_values(const Tensor& x, const QuantPanels& w, const Tensor& y, const Epilogue& epilogue) {
   const DType dtype = values_dtype();
   const Tensor input = dtype == x.dtype ? x.view({x.rows(), w.layout.n_in}) : dense(x, dtype);
   const Panels values{nullptr, dtype, w.n_out, w.layout.n_in};
-  values_.resize(std::max(values_.size(), static_cast<size_t>(n_threads())));
-  for (Scratch& panel : values_) panel.get(values_bytes(values.n_in, dtype));
-  run_panels({isa_, input.data, input.stride, dtype_bytes(input.dtype), x.rows(), values, y, epilogue, &w, &values_});
+  by_panels_of({isa_, values, &w}, input, y, epilogue);
+}
+
+void Matmul::by_panels_of(const PanelSource& w, const Tensor& x, const Tensor& y, const Epilogue& epilogue) {
+  const bool of_bf16 = w.values.dtype == DType::kBF16 && x.dtype == DType::kBF16;
+  if (of_bf16 && on_amx(x.rows()) && w.values.n_in > 0 && !is_small(x.rows(), w.values))
+    return multiply_on_amx(w, x, y, epilogue, amx_);
+  if (w.quantised()) {
+    values_.resize(std::max(values_.size(), static_cast<size_t>(n_threads())));
+    for (Scratch& panel : values_) panel.get(values_bytes(w.values.n_in, w.values.dtype));
+  }
+  run_panels({isa_, x.data, x.stride, dtype_bytes(x.dtype), x.rows(), w, values_, y, epilogue});
 }
 
 // x as integers for products with w, `group` rows at a time.
@@ -370,6 +389,13 @@ void Matmul::by_code_tiles(const Tensor& x, const QuantPanels& w, const Tensor& 
       });
 }
 
+Tensor Matmul::ordered(const Tensor& x, const std::vector<int32_t>& order) {
+  if (order.empty()) return x;
+  const Tensor y(x_ordered_.get(x.numel() * dtype_bytes(x.dtype)), x.dtype, {x.rows(), x.row_size()});
+  gather_columns(x, order, y);
+  return y;
+}
+
 Tensor Matmul::dense(const Tensor& x, DType dtype) {
   const Tensor rows = x.view({x.rows(), x.row_size()});
   if (x.dtype == dtype && x.dense()) return rows;
@@ -416,6 +442,7 @@ bool Matmul::by_tiles(const Tensor& x, const Panels& w, const Tensor& y, const E
     }
     OneDnn::Product& product = *products[last - first < tiling.rows][n < tiling.columns];
     onednn_->run(product, {x.data + first * row_bytes, weights, sums}, thread);
+    if (isa_ >= Isa::kAmxBf16) forget_tiles();
     finish_tile(isa_, {sums, n, first, last - first, columns.begin, n}, epilogue, y);
   });
   return true;

@@ -4,32 +4,15 @@
 #include <memory>
 #include <vector>
 
-#include "base/buffer.h"
 #include "ops/backend.h"
+#include "ops/cpu/amx_product.h"
 #include "ops/cpu/cpu_features.h"
+#include "ops/cpu/scratch.h"
 
 namespace vlcache::cpu {
 
 class OneDnn;
 struct CodedRows;
-struct Panels;
-struct QuantPanels;
-
-// Memory that grows to the largest request and is kept: nothing is allocated once the sizes repeat.
-class Scratch {
- public:
-  std::byte* get(int64_t bytes) {
-    if (buffer_.bytes() < bytes) {
-      buffer_ = Buffer();  // first free, then allocate
-      buffer_ = Buffer(bytes);
-    }
-    return buffer_.data();
-  }
-  int64_t bytes() const { return buffer_.bytes(); }
-
- private:
-  Buffer buffer_;
-};
 
 // How codes of quantised weights are multiplied.
 struct CodeProducts {
@@ -55,27 +38,31 @@ class Matmul {
 
   int64_t scratch_bytes() const;
   // What scratch_bytes() grows to at most by products of up to n_rows rows with quantised matrices of up to n_in
-  // inputs.
-  int64_t quantised_scratch_bytes(int64_t n_rows, int64_t n_in) const;
+  // inputs, of which some are `ordered`.
+  int64_t quantised_scratch_bytes(int64_t n_rows, int64_t n_in, bool ordered) const;
 
  private:
   void run_segment(const Tensor& x, const Weight& w, const WeightSegment& segment, const Tensor& y,
                    const Epilogue& epilogue);
   int64_t most_coded_rows() const;  // multiplied with codes
-  DType values_dtype() const;       // of panels of quantised weights as values
+  bool on_amx(int64_t n_rows) const;
+  DType values_dtype() const;  // of panels of quantised weights as values
   void by_code_tiles(const Tensor& x, const QuantPanels& w, const Tensor& y, const Epilogue& epilogue);
   CodedRows coded(const Tensor& x, const QuantPanels& w, int64_t group, bool one_byte);
   bool by_tiles(const Tensor& x, const Panels& w, const Tensor& y, const Epilogue& epilogue, bool packed);
-  Tensor dense(const Tensor& x, DType dtype);  // x itself, or a copy
+  void by_panels_of(const PanelSource& w, const Tensor& x, const Tensor& y, const Epilogue& epilogue);
+  Tensor dense(const Tensor& x, DType dtype);                          // x itself, or a copy
+  Tensor ordered(const Tensor& x, const std::vector<int32_t>& order);  // x itself without an order
 
   Isa isa_;
   DType compute_dtype_;
   std::unique_ptr<OneDnn> onednn_;
-  Scratch x_copy_;
+  Scratch x_copy_, x_ordered_;
   std::vector<Scratch> tiles_;  // one per thread
   CodeProducts codes_;
   Scratch coded_;                // rows of x as integers
   std::vector<Scratch> values_;  // a panel of quantised weights as values, one per thread
+  AmxMemory amx_;
 };
 
 }  // namespace vlcache::cpu

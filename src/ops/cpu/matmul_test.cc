@@ -182,6 +182,33 @@ TEST_P(OnEveryIsa, PanelResultOfARowDoesNotDependOnTheBatch) {
   }
 }
 
+// Sums that wait for the rest of their inputs, and tasks of any shape, change no bit.
+TEST_P(OnEveryIsa, BlocksOnAmxChangeNothing) {
+  const auto [dtype, isa] = GetParam();
+  if (isa < Isa::kAmxBf16) GTEST_SKIP() << "products in blocks are AMX's";
+  for (int64_t n_out : {33, 64, 400}) {
+    for (int64_t n_in : {31, 64, 300}) {
+      const Rows source(dtype, n_out, n_in, 0, 0, 7), residual(dtype, 270, n_out, 0, 0, 8);
+      const Weight w = pack(isa, dtype, {&source.view, 1});
+      AmxMemory memory;
+      for (int64_t rows : {17, 48, 70, 270}) {
+        const Rows x(dtype, rows, n_in, 3), whole(dtype, rows, n_out), blocks(dtype, rows, n_out);
+        const Tensor before = residual.view.slice_rows(0, rows);
+        const Epilogue of_rows{.act = Activation::kSilu, .residual = &before};
+        const PanelSource panels{isa, panels_of(w, w.segments[0])};
+        multiply_on_amx(panels, x.view, whole.view, of_rows, memory);
+        expect_product(x, source.view, whole, of_rows, &residual);
+        for (int64_t block_bytes : {1, 9000, 40000}) {
+          multiply_on_amx(panels, x.view, blocks.view, of_rows, memory, block_bytes);
+          EXPECT_EQ(
+              std::memcmp(blocks.view.data, whole.view.data, static_cast<size_t>(rows * n_out * dtype_bytes(dtype))), 0)
+              << rows << " rows, " << n_in << " inputs, " << n_out << " outputs, blocks of " << block_bytes;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(OnEveryIsa, PacksUnalignedPartsAndReadsThemBack) {
   const auto [dtype, isa] = GetParam();
   for (DType from : {DType::kF32, DType::kBF16}) {

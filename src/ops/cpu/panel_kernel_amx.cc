@@ -11,10 +11,11 @@
 namespace vlcache::cpu {
 namespace {
 
-constexpr int kDepth = 32;           // inputs of a tile
+constexpr int kDepth = kAmxStep;
 constexpr int64_t kPairBytes = 256;  // one pair of inputs of 64 outputs
 constexpr int64_t kStepBytes = 16 * kPairBytes;
-constexpr int64_t kAccBytes = 64 * 4;  // between rows of acc
+constexpr int64_t kPanel = 64, kAccBytes = kPanel * 4;  // between rows of acc
+constexpr int64_t kLineBytes = 2 * kDepth, kTileBytes = 16 * kLineBytes;
 
 // Few rows read weights from memory, front to back; prefetches as far ahead as panel_kernel_avx512bf16.cc.
 constexpr int64_t kAhead = 4096;
@@ -79,31 +80,38 @@ void few_rows(const PanelArgs& args, const Rows& rows) {
   if constexpr (kGroups > 3) _tile_stored(3, args.acc + 48, kAccBytes);
 }
 
-// 17 to 32 rows with 16 kGroups outputs from `column` on. Tiles: sums 0 to 3, rows 4 and 5, weights 6 and 7.
-template <int kGroups>
-void many_rows(const PanelArgs& args, const Rows& rows, int64_t column) {
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
-  rows.for_each(args.panel + column * 4, [](const std::byte* x, int64_t stride, const std::byte* w) {
-    _tile_loadd(4, x, stride);
-    _tile_loadd(5, x + 16 * stride, stride);
+// kRowTiles x 2 tiles of sums. Tiles: sums 0 to 3, rows 4 and 5, weights 6 and 7.
+template <int kRowTiles>
+void multiply_group(const std::byte* x, const std::byte* w, int64_t n_steps, bool begin, float* sums) {
+  float* const lower = sums + 16 * kPanel;
+  if (begin) {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  } else {
+    _tile_loadd(0, sums, kAccBytes);
+    _tile_loadd(2, sums + 16, kAccBytes);
+    if constexpr (kRowTiles > 1) {
+      _tile_loadd(1, lower, kAccBytes);
+      _tile_loadd(3, lower + 16, kAccBytes);
+    }
+  }
+  for (int64_t i = 0; i < n_steps; ++i, x += 2 * kTileBytes, w += kStepBytes) {
+    _tile_loadd(4, x, kLineBytes);
+    if constexpr (kRowTiles > 1) _tile_loadd(5, x + kTileBytes, kLineBytes);
     _tile_loadd(6, w, kPairBytes);
     _tile_dpbf16ps(0, 4, 6);
-    _tile_dpbf16ps(1, 5, 6);
-    if constexpr (kGroups > 1) {
-      _tile_loadd(7, w + 64, kPairBytes);
-      _tile_dpbf16ps(2, 4, 7);
-      _tile_dpbf16ps(3, 5, 7);
-    }
-  });
-  float* acc = args.acc + column;
-  _tile_stored(0, acc, kAccBytes);
-  _tile_stored(1, acc + 16 * 64, kAccBytes);
-  if constexpr (kGroups > 1) {
-    _tile_stored(2, acc + 16, kAccBytes);
-    _tile_stored(3, acc + 16 * 64 + 16, kAccBytes);
+    if constexpr (kRowTiles > 1) _tile_dpbf16ps(1, 5, 6);
+    _tile_loadd(7, w + 64, kPairBytes);
+    _tile_dpbf16ps(2, 4, 7);
+    if constexpr (kRowTiles > 1) _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_stored(0, sums, kAccBytes);
+  _tile_stored(2, sums + 16, kAccBytes);
+  if constexpr (kRowTiles > 1) {
+    _tile_stored(1, lower, kAccBytes);
+    _tile_stored(3, lower + 16, kAccBytes);
   }
 }
 
@@ -111,27 +119,32 @@ void many_rows(const PanelArgs& args, const Rows& rows, int64_t column) {
 
 void panel_amx(const PanelArgs& args) {
   const Rows rows(args);
-  const int64_t first = std::min<int64_t>(args.n_rows, 16), second = args.n_rows - first;
   AmxShape shape;
-  if (second == 0) {
-    for (int tile = 0; tile < 8; ++tile) shape.set(tile, tile <= 4 ? first : 16);
-    use_tiles(shape);
-    switch (args.columns) {
-      case 16:
-        return few_rows<1>(args, rows);
-      case 32:
-        return few_rows<2>(args, rows);
-      case 48:
-        return few_rows<3>(args, rows);
-      default:
-        return few_rows<4>(args, rows);
-    }
-  }
-  for (int tile = 0; tile < 8; ++tile) shape.set(tile, tile >= 6 ? 16 : tile % 2 == 0 ? first : second);
+  for (int tile = 0; tile < 8; ++tile) shape.set(tile, tile <= 4 ? args.n_rows : 16);
   use_tiles(shape);
-  int64_t column = 0;
-  for (; column + 32 <= args.columns; column += 32) many_rows<2>(args, rows, column);
-  if (column < args.columns) many_rows<1>(args, rows, column);
+  switch (args.columns) {
+    case 16:
+      return few_rows<1>(args, rows);
+    case 32:
+      return few_rows<2>(args, rows);
+    case 48:
+      return few_rows<3>(args, rows);
+    default:
+      return few_rows<4>(args, rows);
+  }
 }
+
+void panel_amx_group(const AmxGroupArgs& args) {
+  AmxShape shape;
+  for (int tile = 0; tile < 8; ++tile) shape.set(tile, 16);
+  use_tiles(shape);
+  read_by_tiles(args.x);
+  const auto multiply = args.n_rows > 16 ? multiply_group<2> : multiply_group<1>;
+  for (int64_t column = 0; column < args.columns; column += 32)
+    multiply(args.x, args.panel + column * 4, args.n_steps, args.begin, args.sums + column);
+  read_by_tiles(args.sums);
+}
+
+void forget_tiles() { tiles_now.palette = 0; }
 
 }  // namespace vlcache::cpu

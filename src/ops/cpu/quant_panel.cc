@@ -98,7 +98,12 @@ Weight pack_quantised(DType dtype, const QuantSource& rows) {
   Weight w{.n_out = rows.n_out(), .n_in = rows.n_in(), .dtype = dtype};
   const QuantLayout layout{rows.form(), w.n_in};
   const int64_t n_panels = (w.n_out + kPanel - 1) / kPanel;
-  WeightSegment segment{.n_out = w.n_out, .form = layout.form, .memory = Buffer(n_panels * layout.panel_bytes())};
+  const std::span<const int32_t> order = rows.input_order();
+  CHECK(order.empty() || std::ssize(order) == w.n_in);
+  WeightSegment segment{.n_out = w.n_out,
+                        .form = layout.form,
+                        .memory = Buffer(n_panels * layout.panel_bytes()),
+                        .input_order = {order.begin(), order.end()}};
   static_assert(kQuantBlock == kPanel);
   std::vector<QuantRows> blocks(at(n_threads()));
   parallel_for(n_panels, [&](int64_t p, int thread) {
@@ -136,7 +141,8 @@ void dequantise_row(const QuantPanels& w, int64_t row, float* out) {
     for (int64_t i = 0; i < group; ++i) one.codes[at(i)] = code_at(form.bits, k % kUnit + i, output, codes);
     float values[kUnit];
     one.dequantise(0, values);
-    std::copy_n(values, std::min(group, layout.n_in - k), out + k);
+    for (int64_t i = 0; i < std::min(group, layout.n_in - k); ++i)
+      out[w.input_order.empty() ? k + i : w.input_order[at(k + i)]] = values[i];
   }
 }
 

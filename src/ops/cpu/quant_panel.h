@@ -115,18 +115,19 @@ struct QuantPanels {
   const std::byte* data;
   QuantLayout layout;
   int64_t n_out;
+  std::span<const int32_t> input_order = {};  // of the codes, as QuantSource has it
 
   const std::byte* panel(int64_t i) const { return data + i * layout.panel_bytes(); }
 };
 
 inline QuantPanels quant_panels_of(const Weight& w, const WeightSegment& segment) {
-  return {segment.memory.data(), {*segment.form, w.n_in}, segment.n_out};
+  return {segment.memory.data(), {*segment.form, w.n_in}, segment.n_out, segment.input_order};
 }
 
 // Backend::pack of quantised rows. `dtype`: the compute dtype. Runs on all threads.
 Weight pack_quantised(DType dtype, const QuantSource& rows);
 
-// Row `row` as f32.
+// Row `row` as f32, each weight in its input's place.
 void dequantise_row(const QuantPanels& w, int64_t row, float* out);
 
 }  // namespace vlcache::cpu

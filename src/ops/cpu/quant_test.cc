@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -38,7 +39,8 @@ std::vector<QuantForm> forms() {
 
 class RandomRows : public QuantSource {
  public:
-  RandomRows(const QuantForm& form, int64_t n_out, int64_t n_in) : rows_(form, n_out, n_in) {
+  RandomRows(const QuantForm& form, int64_t n_out, int64_t n_in, std::vector<int32_t> order = {})
+      : rows_(form, n_out, n_in), order_(std::move(order)) {
     std::mt19937 random(7);
     for (uint8_t& code : rows_.codes) code = static_cast<uint8_t>(random() & ((1u << form.bits) - 1u));
     const auto words = [&](std::vector<uint16_t>& all, bool bytes) {
@@ -65,6 +67,8 @@ class RandomRows : public QuantSource {
     copy(rows_.codes, out.codes), copy(rows_.scales, out.scales), copy(rows_.mins, out.mins);
     copy(rows_.shared_scales, out.shared_scales), copy(rows_.shared_mins, out.shared_mins);
   }
+  std::span<const int32_t> input_order() const override { return order_; }
+  // In the order of the codes.
   std::vector<float> values() const {
     std::vector<float> all(at(n_out() * n_in()));
     for (int64_t row = 0; row < n_out(); ++row) rows_.dequantise(row, all.data() + row * n_in());
@@ -73,7 +77,15 @@ class RandomRows : public QuantSource {
 
  private:
   QuantRows rows_;
+  std::vector<int32_t> order_;
 };
+
+std::vector<int32_t> random_order(int64_t n_in) {
+  std::vector<int32_t> order(at(n_in));
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), std::mt19937(3));
+  return order;
+}
 
 struct Level {
   Isa isa;
@@ -232,23 +244,69 @@ TEST(QuantMatmul, ByCodesAndByValues) {
   }
 }
 
+// Codes in an order of inputs multiply x as the same codes multiply x in that order, to the bit, beside a segment that
+// has none; rows of f32 are the weights, each in its input's place.
+TEST(QuantMatmul, InputsInAnOrderOfTheirOwn) {
+  set_threads(3);
+  constexpr int64_t kRows = 70, kOut = 67, kIn = 300;
+  constexpr QuantForm kForm = {4, 64, ScaleKind::kF16, MinKind::kZeroPoint};
+  const std::vector<int32_t> order = random_order(kIn);
+  const RandomRows plain(kForm, kOut, kIn), ordered(kForm, kOut, kIn, order);
+  for (const Level& level : levels()) {
+    for (const DType dtype : {DType::kBF16, DType::kF32}) {
+      SCOPED_TRACE(level.name());
+      Matmul matmul(level.isa, dtype, {level.byte_dots});
+      const Weight w = pack_quantised(dtype, plain);
+      Weight mixed = pack_quantised(dtype, ordered);
+      mixed.segments.push_back(std::move(pack_quantised(dtype, plain).segments[0]));
+      mixed.n_out = 2 * kOut;
+      const Matrix x(dtype, kRows, kIn), sorted(dtype, kRows, kIn);
+      for (int64_t i = 0; i < kRows * kIn; ++i) {
+        const int64_t from = i - i % kIn + order[at(i % kIn)], size = dtype_bytes(dtype);
+        std::memcpy(sorted.view.data + i * size, x.view.data + from * size, at(size));
+      }
+      for (const int64_t n : {int64_t{1}, int64_t{5}, kRows}) {
+        const Matrix y(DType::kF32, n, 2 * kOut), of_x(DType::kF32, n, kOut), of_sorted(DType::kF32, n, kOut);
+        matmul.run(x.view.slice_rows(0, n), mixed, y.view, {});
+        matmul.run(x.view.slice_rows(0, n), w, of_x.view, {});
+        matmul.run(sorted.view.slice_rows(0, n), w, of_sorted.view, {});
+        for (int64_t i = 0; i < n; ++i) {
+          const float* row = y.view.row<float>(i);
+          EXPECT_EQ(std::memcmp(row, of_sorted.view.row<float>(i), kOut * 4), 0) << n << " rows";
+          EXPECT_EQ(std::memcmp(row + kOut, of_x.view.row<float>(i), kOut * 4), 0) << n << " rows";
+        }
+      }
+    }
+  }
+  const Weight w = pack_quantised(DType::kF32, ordered);
+  const std::vector<float> values = plain.values();
+  const int32_t ids[] = {66, 3};
+  const Matrix rows(DType::kF32, 2, kIn);
+  embed(Isa::kScalar, ids, w, rows.view);
+  for (int64_t i = 0; i < 2 * kIn; ++i)
+    EXPECT_EQ(rows.view.row<float>(i / kIn)[order[at(i % kIn)]], values[at(ids[i / kIn] * kIn + i % kIn)]);
+}
+
 // What products keep beside their operands is known before them, for the form that needs most.
 TEST(QuantMatmul, ScratchIsNoLargerThanItSays) {
   set_threads(3);
   constexpr int64_t kOut = 200, kIn = 300;
-  const RandomRows source(kInt8, kOut, kIn);
+  const RandomRows plain(kInt8, kOut, kIn), ordered(kInt8, kOut, kIn, random_order(kIn));
   for (const Level& level : levels()) {
     for (const DType dtype : {DType::kBF16, DType::kF32}) {
       SCOPED_TRACE(level.name());
       for (const ActivationBits bits : {ActivationBits::k15, ActivationBits::k8}) {
-        Matmul matmul(level.isa, dtype, {level.byte_dots, bits});
-        const Weight w = pack_quantised(dtype, source);
         const Matrix x(dtype, 70, kIn), y(DType::kF32, 70, kOut);
-        for (int64_t n = 1; n <= 70; ++n) {
-          matmul.run(x.view.slice_rows(0, n), w, y.view.slice_rows(0, n), {});
-          EXPECT_LE(matmul.scratch_bytes(), matmul.quantised_scratch_bytes(n, kIn)) << n << " rows";
+        for (const RandomRows* source : {&plain, &ordered}) {
+          Matmul matmul(level.isa, dtype, {level.byte_dots, bits});
+          const Weight w = pack_quantised(dtype, *source);
+          const bool in_order = source == &ordered;
+          for (int64_t n = 1; n <= 70; ++n) {
+            matmul.run(x.view.slice_rows(0, n), w, y.view.slice_rows(0, n), {});
+            EXPECT_LE(matmul.scratch_bytes(), matmul.quantised_scratch_bytes(n, kIn, in_order)) << n << " rows";
+          }
+          EXPECT_GT(2 * matmul.scratch_bytes(), matmul.quantised_scratch_bytes(70, kIn, in_order));
         }
-        EXPECT_GT(2 * matmul.scratch_bytes(), matmul.quantised_scratch_bytes(70, kIn));
       }
     }
   }

@@ -19,6 +19,8 @@ void add(Isa isa, const Tensor& a, const Tensor& b, const Tensor& y);
 void gated_act(Isa isa, const Tensor& gate_up, Activation act, const Tensor& y);
 void activate(Isa isa, const Tensor& x, Activation act, const Tensor& y);
 void gather_rows(const Tensor& x, std::span<const int32_t> rows, const Tensor& y);
+// y[i, k] = x[i, columns[k]]; the same rows, and as many columns.
+void gather_columns(const Tensor& x, std::span<const int32_t> columns, const Tensor& y);
 void scatter_rows(const Tensor& x, std::span<const int32_t> rows, const Tensor& y);
 void route(const Tensor& logits, const Tensor& ids, const Tensor& weights);
 void combine_rows(Isa isa, const Tensor& x, const Tensor& rows, const Tensor& at, const Tensor& weights,

@@ -49,16 +49,29 @@ void round_to_bytes(float* x, int64_t n) {
   }
 }
 
+// Rows of n_in values with those that follow each other in `order` rounded together.
+std::vector<float> in_bytes(std::vector<float> rows, int64_t n_in, const std::vector<int32_t>& order) {
+  std::vector<float> row(at(n_in));
+  for (auto x = rows.begin(); x != rows.end(); x += n_in) {
+    const auto place = [&](int64_t k) -> float& { return x[order.empty() ? k : order[at(k)]]; };
+    for (int64_t k = 0; k < n_in; ++k) row[at(k)] = place(k);
+    round_to_bytes(row.data(), n_in);
+    for (int64_t k = 0; k < n_in; ++k) place(k) = row[at(k)];
+  }
+  return rows;
+}
+
 // Reads rows of a weight as f32, whatever they are stored as.
 class RowReader {
  public:
   explicit RowReader(const Weight& w) : w_(w) {}
 
-  // Whether the row is quantised.
-  bool read(int64_t row, float* out) {
-    if (!w_.packed()) return load_row(w_.rows, row, out), false;
-    for (const WeightSegment& segment : w_.segments) {
-      if (row < segment.n_out) return read_packed(segment, row, out), segment.form.has_value();
+  // The row's segment; 0 of plain rows.
+  size_t read(int64_t row, float* out) {
+    if (!w_.packed()) return load_row(w_.rows, row, out), 0;
+    for (size_t i = 0; i < w_.segments.size(); ++i) {
+      const WeightSegment& segment = w_.segments[i];
+      if (row < segment.n_out) return read_packed(segment, row, out), i;
       row -= segment.n_out;
     }
     CHECK(false);
@@ -72,11 +85,15 @@ class RowReader {
     const std::byte* from = segment.memory.data() + row * record.bytes();
     record.for_each(quantised_, 0,
                     [&](auto* to, int64_t bytes, int64_t place) { std::memcpy(to, from + place, at(bytes)); });
-    quantised_.dequantise(0, out);
+    if (segment.input_order.empty()) return quantised_.dequantise(0, out);
+    stored_.resize(at(w_.n_in));
+    quantised_.dequantise(0, stored_.data());
+    for (size_t k = 0; k < stored_.size(); ++k) out[segment.input_order[k]] = stored_[k];
   }
 
   const Weight& w_;
   QuantRows quantised_;
+  std::vector<float> stored_;  // a row in the order of its segment
 };
 
 }  // namespace
@@ -102,7 +119,12 @@ Weight RefBackend::pack(const QuantSource& rows) {
   const QuantRecord record{rows.form(), rows.n_in()};
   CHECK(record.form.valid());
   Weight w{.n_out = rows.n_out(), .n_in = rows.n_in(), .dtype = compute_dtype_};
-  WeightSegment segment{.n_out = w.n_out, .form = record.form, .memory = Buffer(w.n_out * record.bytes())};
+  const std::span<const int32_t> order = rows.input_order();
+  CHECK(order.empty() || std::ssize(order) == w.n_in);
+  WeightSegment segment{.n_out = w.n_out,
+                        .form = record.form,
+                        .memory = Buffer(w.n_out * record.bytes()),
+                        .input_order = {order.begin(), order.end()}};
   parallel_for((w.n_out + kQuantBlock - 1) / kQuantBlock, [&](int64_t i, int) {
     const int64_t first = i * kQuantBlock, n = std::min(kQuantBlock, w.n_out - first);
     QuantRows block;
@@ -135,15 +157,19 @@ void RefBackend::matmul(const Tensor& x, const Weight& w, const Tensor& y, const
 
   std::vector<float> x32(static_cast<size_t>(n * n_in));
   for (int64_t i = 0; i < n; ++i) load_row(x, i, x32.data() + i * n_in);
-  std::vector<float> coded = x32;  // for quantised rows of w
+  // x as a segment takes it, where that is not x32; of plain rows there is none.
+  std::vector<std::vector<float>> coded(std::max<size_t>(1, w.segments.size()));
   if (compute_dtype_ == DType::kBF16 && activation_bits_ == ActivationBits::k8) {
-    for (int64_t i = 0; i < n; ++i) round_to_bytes(coded.data() + i * n_in, n_in);
+    for (size_t i = 0; i < w.segments.size(); ++i) {
+      if (w.segments[i].form) coded[i] = in_bytes(x32, n_in, w.segments[i].input_order);
+    }
   }
   parallel_ranges(n_out, kRowGrain, [&](int64_t begin, int64_t end, int) {
     RowReader rows(w);
     std::vector<float> weight(static_cast<size_t>(n_in));
     for (int64_t o = begin; o < end; ++o) {
-      const std::vector<float>& input = rows.read(o, weight.data()) ? coded : x32;
+      const std::vector<float>& of_segment = coded[rows.read(o, weight.data())];
+      const std::vector<float>& input = of_segment.empty() ? x32 : of_segment;
       for (int64_t i = 0; i < n; ++i) {
         float value = dot(input.data() + i * n_in, weight.data(), n_in) + bias[static_cast<size_t>(o)];
         value = apply_activation(epilogue.act, value);

@@ -18,7 +18,7 @@ class RefBackend : public Backend {
   Weight pack(const QuantSource& rows) override;
   std::string_view packed_layout() const override { return "rows, 1"; }
   int64_t packed_bytes(const std::optional<QuantForm>& form, int64_t n_out, int64_t n_in) const override;
-  int64_t quantised_scratch_bytes(int64_t, int64_t) const override { return 0; }
+  int64_t quantised_scratch_bytes(int64_t, int64_t, bool) const override { return 0; }
   void matmul(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue) override;
   void embed(std::span<const int32_t> ids, const Weight& w, const Tensor& y) override;
 

@@ -13,7 +13,7 @@
 namespace vlcache::cpu {
 
 inline constexpr int kStripRows = 6;       // 6 rows x 4 vectors of 16 slots: 24 accumulators of 32 registers
-inline constexpr int kMostStripRows = 16;  // of a tile of AMX
+inline constexpr int kMostStripRows = 32;  // two tiles of AMX
 inline constexpr int kBlockPages = 4;      // pages between two steps of softmax, at most
 inline constexpr int kBlockColumns = kBlockPages * kPageSlots;
 inline constexpr int kLanes = 16;         // columns come in multiples of this, whatever the vector length

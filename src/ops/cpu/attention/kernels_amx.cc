@@ -13,8 +13,8 @@ namespace {
 constexpr int kDepth = 32;           // dimensions or slots that a product sums over
 constexpr int64_t kPairBytes = 256;  // a pair of dimensions of the 64 slots of a page
 
-// Tiles: 0 to 3 sums, 4 left operand, 5 right operand; 6 and 7 the same for the rest of a head_dim that is no multiple
-// of 32.
+// Up to 16 rows. Tiles: 0 to 3 sums, 4 left operand, 5 right operand; 6 and 7 the same for the rest of a head_dim that
+// is no multiple of 32.
 void use_strip_tiles(int m, int left) {
   AmxShape shape;
   for (int tile = 0; tile <= 4; ++tile) shape.set(tile, m);
@@ -114,8 +114,87 @@ void values_tiles(const ValueTile& t, int column, int n) {
   store<kTiles>(o, o_stride);
 }
 
+// 17 to 32 rows: 2 x 2 tiles of sums, so that a tile that is loaded serves two products. Tiles: 0 to 3 sums, 4 and 5
+// left operand, 6 and 7 right operand.
+void use_pair_tiles(int m) {
+  AmxShape shape;
+  for (int tile = 0; tile < 8; ++tile) shape.set(tile, tile < 6 && tile % 2 == 1 ? m - 16 : 16);
+  use_tiles(shape);
+}
+
+// kTiles tiles of the right operand, side by side.
+template <int kTiles>
+void multiply_pair(const std::byte* left, int64_t left_stride, const std::byte* right, int64_t stride) {
+  _tile_loadd(4, left, left_stride);
+  _tile_loadd(5, left + 16 * left_stride, left_stride);
+  _tile_loadd(6, right, stride);
+  _tile_dpbf16ps(0, 4, 6);
+  _tile_dpbf16ps(1, 5, 6);
+  if constexpr (kTiles > 1) {
+    _tile_loadd(7, right + 64, stride);
+    _tile_dpbf16ps(2, 4, 7);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+}
+
+template <int kTiles>
+void store_pair(float* y, int64_t stride) {
+  _tile_stored(0, y, stride);
+  _tile_stored(1, y + 4 * stride, stride);
+  if constexpr (kTiles > 1) {
+    _tile_stored(2, y + 16, stride);
+    _tile_stored(3, y + 16 + 4 * stride, stride);
+  }
+}
+
+// head_dim is a multiple of 32. Columns come two tiles at a time: what lies after the last one is not read.
+void scores_of_pair(const ScoreTile& t) {
+  use_pair_tiles(t.m);
+  for (int column = 0; column < t.n; column += 32) {
+    const std::byte* next = column == 0 ? t.prefetch : nullptr;
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (int c = 0; c < t.head_dim; c += kDepth) {
+      if (next != nullptr) prefetch(next + int64_t{32} * c * t.prefetch_lines, 16 * t.prefetch_lines);
+      multiply_pair<2>(t.q + 2 * c, t.q_stride, t.k + c / 2 * kPairBytes + 4 * column, kPairBytes);
+    }
+    store_pair<2>(t.s + column, 4 * t.s_stride);
+  }
+}
+
+// Sums [16 column, 16 (column + kTiles)) of o over n slots, a multiple of 32.
+template <int kTiles>
+void values_of_pair(const ValueTile& t, int column, int n) {
+  float *o = t.o + 16 * column, *lower = o + 16 * t.o_stride;
+  const int64_t o_stride = 4 * t.o_stride, v_stride = int64_t{4} * t.padded_dim;
+  _tile_loadd(0, o, o_stride);
+  _tile_loadd(1, lower, o_stride);
+  if constexpr (kTiles > 1) {
+    _tile_loadd(2, o + 16, o_stride);
+    _tile_loadd(3, lower + 16, o_stride);
+  }
+  const int lines = t.prefetch != nullptr && column == 0 ? t.prefetch_lines : 0;
+  for (int slot = 0; slot < n; slot += kDepth) {
+    const int page = slot / kPageSlots, pair = slot % kPageSlots / 2;
+    if (lines > 0) prefetch(t.prefetch[page] + int64_t{64} * pair * lines, 16 * lines);
+    multiply_pair<kTiles>(t.p + 2 * slot, t.p_stride, t.v[page] + pair * v_stride + 64 * column, v_stride);
+  }
+  store_pair<kTiles>(o, o_stride);
+}
+
 void scores(const ScoreTile& t) {
-  use_strip_tiles(t.m, t.head_dim % kDepth);
+  const int left = t.head_dim % kDepth;
+  if (t.m > 16) {
+    if (left == 0) return scores_of_pair(t);
+    ScoreTile half = t;
+    half.m = 16;
+    scores(half);
+    half.m = t.m - 16, half.q += 16 * t.q_stride, half.s += 16 * t.s_stride, half.prefetch = nullptr;
+    return scores(half);
+  }
+  use_strip_tiles(t.m, left);
   switch ((t.n + 15) / 16) {
     case 1:
       return scores_tiles<1>(t);
@@ -129,6 +208,13 @@ void scores(const ScoreTile& t) {
 }
 
 void values_tiles(const ValueTile& t, int n) {
+  if (t.m > 16) {
+    use_pair_tiles(t.m);
+    int column = 0;
+    for (; column + 2 <= t.padded_dim / 16; column += 2) values_of_pair<2>(t, column, n);
+    if (column < t.padded_dim / 16) values_of_pair<1>(t, column, n);
+    return;
+  }
   use_strip_tiles(t.m, 0);
   for (int column = 0; column < t.padded_dim / 16; column += 4) {
     switch (t.padded_dim / 16 - column) {
