@@ -17,7 +17,7 @@
 namespace vlcache {
 namespace {
 
-constexpr size_t kHugePage = 2 << 20;
+constexpr size_t kAlignment = 2 << 20;
 
 // What the handler knows of a mapping. Written under g_changing; `begin` is set last and cleared first.
 struct Watched {
@@ -39,7 +39,7 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
     static std::atomic_flag said = ATOMIC_FLAG_INIT;
     while (said.test_and_set()) pause();  // another thread says it
     const std::string& line = *mapping.last_line.load();
-    if (write(STDERR_FILENO, line.data(), line.size()) < 0) _exit(2);
+    if (::write(STDERR_FILENO, line.data(), line.size()) < 0) _exit(2);
     _exit(2);
   }
   if ((g_before.sa_flags & SA_SIGINFO) != 0) return g_before.sa_sigaction(signal, info, context);
@@ -78,21 +78,21 @@ void unwatch(uintptr_t begin) {
 
 // Maps the file where its huge pages can be the process's: at a multiple of their size.
 std::byte* map_aligned(const File& file, size_t bytes) {
-  void* const room = mmap(nullptr, bytes + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const room = mmap(nullptr, bytes + kAlignment, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (room == MAP_FAILED) return nullptr;
   const auto first = reinterpret_cast<uintptr_t>(room);
-  const uintptr_t begin = (first + kHugePage - 1) / kHugePage * kHugePage;
+  const uintptr_t begin = (first + kAlignment - 1) / kAlignment * kAlignment;
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const uintptr_t end = (begin + bytes + page - 1) / page * page;
   void* const mapped = mmap(reinterpret_cast<void*>(begin), bytes, PROT_READ, MAP_SHARED | MAP_FIXED, file.fd(), 0);
   if (mapped == MAP_FAILED) {
     const int error = errno;
-    munmap(room, bytes + kHugePage);
+    munmap(room, bytes + kAlignment);
     errno = error;
     return nullptr;
   }
   if (begin > first) munmap(room, begin - first);
-  const uintptr_t room_end = (first + bytes + kHugePage + page - 1) / page * page;
+  const uintptr_t room_end = (first + bytes + kAlignment + page - 1) / page * page;
   if (room_end > end) munmap(reinterpret_cast<void*>(end), room_end - end);
   return static_cast<std::byte*>(mapped);
 }
