@@ -39,7 +39,7 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
     static std::atomic_flag said = ATOMIC_FLAG_INIT;
     while (said.test_and_set()) pause();  // another thread says it
     const std::string& line = *mapping.last_line.load();
-    if (::write(STDERR_FILENO, line.data(), line.size()) < 0) _exit(2);
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
     _exit(2);
   }
   if ((g_before.sa_flags & SA_SIGINFO) != 0) return g_before.sa_sigaction(signal, info, context);

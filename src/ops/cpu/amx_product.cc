@@ -1,9 +1,10 @@
 // Cuts a product with many rows into tasks, these into blocks of weights, and walks the rows past each block.
 //
-// Measured on two cores of a Sapphire Rapids (weights not in a cache, percent of the peak): 512 rows of 2048 inputs 13
-// with panels one by one and x as it lies, 37 in blocks of 256 outputs and 2048 inputs; of 5632 inputs 14 and 38. While
-// other tenants take the caches: 19 and 20, 12 and 13, and without a cut of the inputs 9. Within a block, the order of
-// outputs, inputs and rows changed little, and so did prefetching the next block between products.
+// Tried on two cores of a Sapphire Rapids before it was built (weights not in a cache, percent of the peak;
+// docs/benchmarks.md): 512 rows of 2048 inputs 13 with panels one by one and x as it lies, 37 in blocks of 256 outputs
+// and 2048 inputs. While other tenants take the caches: 19 and 20; of 5632 inputs 12 and 13, and 9 without a cut of the
+// inputs. Within a block, the order of outputs, inputs and rows changed little, and so did prefetching the next block
+// between products.
 #include "ops/cpu/amx_product.h"
 
 #include <unistd.h>
@@ -21,7 +22,7 @@ namespace {
 
 constexpr int64_t kStepBytes = kPanel * kAmxStep * 2;  // of a panel's step
 constexpr int64_t kMostPanels = 4;                     // of a block
-constexpr int64_t kMostRows = 512;                     // of a task; more reuse of a block gains nothing
+constexpr int64_t kMostRows = 512;                     // of a task: what bounds the sums that wait
 constexpr int64_t kLeastRows = 128;                    // of a task, where there are as many
 constexpr int64_t kTasksPerThread = 4;
 
@@ -97,7 +98,7 @@ void lay_out_rows(const Tensor& x, int64_t n_in, std::byte* to) {
 }
 
 // Reads memory front to back, as the hardware fetches it best, so that it lies in L2 when tiles are loaded in their
-// order: 3 to 5 % of a product of 128 or 512 rows.
+// order: 2 to 9 % of a product of 128 or 512 rows in those trials.
 void fetch(const std::byte* p, int64_t bytes) {
   uint64_t sum = 0;
   for (int64_t at = 0; at < bytes; at += 64) {
@@ -156,7 +157,10 @@ class Product {
     int64_t n_done = 0;
     for (int64_t step = 0; step < n_steps; step += cut_.steps) {
       const int64_t steps = std::min(cut_.steps, n_steps - step);
-      for (int64_t p = 0; p < n_panels; ++p) fetch(panels[p] + step * kStepBytes, steps * kStepBytes);
+      // Values that were made of codes just now lie in L2, unless they are more than a block.
+      if (!w_.quantised() || sums_wait()) {
+        for (int64_t p = 0; p < n_panels; ++p) fetch(panels[p] + step * kStepBytes, steps * kStepBytes);
+      }
       for (int64_t row = first_row; row < end_row; row += kAmxGroup) {
         const std::byte* x = rows_ + row / kAmxGroup * row_group_bytes(n_in_) + step * kAmxGroup * kAmxStep * 2;
         const int64_t n_rows = std::min(kAmxGroup, end_row - row);
