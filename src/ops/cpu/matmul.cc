@@ -46,6 +46,13 @@ constexpr int64_t kWordDotRows = 12, kRowsBesideBf16 = 8;
 // 2048, in 4 bits: 32 rows in 6.5 ms and 7.1, 64 in 13.1 and 13.1, 128 in 26.5 and 25.3.
 constexpr int64_t kFewCodedRows = 64;
 
+// Rows of a group that n rows with codes are dealt into.
+int64_t coded_group(int64_t n) {
+  if (n > kFewCodedRows) return kCodedGroup;
+  const int64_t n_groups = (n + kMostGrouped - 1) / kMostGrouped;
+  return (n + n_groups - 1) / n_groups;
+}
+
 // Rows whose sums with a panel stay in L1 (8 KiB).
 constexpr int64_t kRowsInL1 = 32;
 
@@ -239,7 +246,7 @@ DType Matmul::values_dtype() const { return isa_ < Isa::kAvx512Bf16 ? DType::kF3
 
 int64_t Matmul::quantised_scratch_bytes(int64_t n_rows, int64_t n_in, bool ordered) const {
   const int64_t n_coded = std::min(n_rows, most_coded_rows());
-  int64_t bytes = n_coded > 0 ? CodedRows::bytes(n_coded, n_in, kCodedGroup) : 0, of_thread = 0;
+  int64_t bytes = n_coded > 0 ? CodedRows::bytes(n_coded, n_in, coded_group(n_coded)) : 0, of_thread = 0;
   if (ordered) bytes += n_rows * n_in * dtype_bytes(compute_dtype_);
   if (codes_.byte_dots && n_coded > kFewCodedRows) {
     constexpr QuantForm kLargest{.group = 16};  // the most scales; codes are bytes in tiles of any form
@@ -345,8 +352,7 @@ void Matmul::by_codes(const Tensor& x, const QuantPanels& w, const Tensor& y, co
   if (codes_.byte_dots && n > kFewCodedRows) return by_code_tiles(x, w, y, epilogue);
   const QuantIsa isa{isa_, codes_.byte_dots};
   const bool few = n <= quant_rows(isa_), one_byte = !few && codes_.activation_bits == ActivationBits::k8;
-  const int64_t n_groups = (n + kMostGrouped - 1) / kMostGrouped;
-  const int64_t group = n > kFewCodedRows ? kCodedGroup : (n + n_groups - 1) / n_groups;
+  const int64_t group = coded_group(n);
   const CodedRows rows = coded(x, w, group, one_byte);
   const int64_t n_panels = (w.n_out + kPanel - 1) / kPanel, at_once = kRowsInL1 / group * group;
   const auto panels = [&](int64_t begin, int64_t end) {

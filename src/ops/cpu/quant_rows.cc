@@ -36,13 +36,13 @@ HWY_INLINE void add_rows(const CodedUnit* units, const UnitSums* of_units, const
 }
 
 // Rows at once: on 512 bits a whole group, because a few rows' sums wait for each other (a scheduler's window of 97
-// holds four rows' products and what follows them). Less than half a group comes row by row.
-constexpr size_t kMostTogether = hn::MaxLanes(F32Tag()) == 16 ? kMostGrouped : 1;
+// holds four rows' products and what follows them). Fewer than five, which are quant_panel's, come row by row.
+constexpr size_t kMostTogether = hn::MaxLanes(F32Tag()) == 16 ? kMostGrouped : 1, kLeastTogether = 5;
 
 // The products with the n rows of a group.
 template <Dots kDots, size_t kBands, size_t kTogether>
 HWY_INLINE void add_group(const CodedUnit* x, const UnitSums* sums, int64_t n, const UnitWeights& w, float* acc) {
-  constexpr size_t kNext = kTogether > kMostTogether / 2 ? kTogether - 1 : 1;
+  constexpr size_t kNext = kTogether > kLeastTogether ? kTogether - 1 : 1;
   if constexpr (kTogether > 1) {
     if (n != kTogether) return add_group<kDots, kBands, kNext>(x, sums, n, w, acc);
   }

@@ -212,7 +212,7 @@ TEST(QuantMatmul, ByCodesAndByValues) {
       // 67 rows: codes that are stored as bytes, a last group of three. Fewer: each way to hold sums, groups cut short.
       const Matrix x(DType::kBF16, kRows, kIn), y(DType::kF32, kRows, kOut), few(DType::kF32, kRows, kOut);
       const auto expect_same_rows = [&](Matmul& product) {
-        for (const int64_t n : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 19, 37, 64}) {
+        for (const int64_t n : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 31, 37, 64}) {
           product.by_codes(x.view.slice_rows(3, 3 + n), panels, few.view.slice_rows(0, n), {});
           EXPECT_EQ(std::memcmp(few.view.data, y.view.slice_rows(3, 3 + n).data, at(n * kOut * 4)), 0)
               << "depends on the batch of " << n;
