@@ -179,8 +179,8 @@ class Backend {
   virtual void route(const Tensor& logits, const Tensor& ids, const Tensor& weights) = 0;
   // y [n, n_out] = x [n, n_in] W_g^T for rows [offsets[g], offsets[g + 1]) of every group g; offsets [weights.size() +
   // 1] ascend from 0 to n. The weights of empty groups are not read. y must not alias x.
-  void grouped_matmul(const Tensor& x, std::span<const Weight> weights, std::span<const int32_t> offsets,
-                      const Tensor& y) {
+  virtual void grouped_matmul(const Tensor& x, std::span<const Weight> weights, std::span<const int32_t> offsets,
+                              const Tensor& y) {
     CHECK(offsets.size() == weights.size() + 1 && offsets.front() == 0 && offsets.back() == x.rows());
     for (size_t g = 0; g < weights.size(); ++g) {
       const int32_t begin = offsets[g], end = offsets[g + 1];

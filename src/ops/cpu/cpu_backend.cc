@@ -38,6 +38,10 @@ class CpuBackend final : public Backend {
   void matmul(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue) override {
     matmul_.run(x, w, y, epilogue);
   }
+  void grouped_matmul(const Tensor& x, std::span<const Weight> weights, std::span<const int32_t> offsets,
+                      const Tensor& y) override {
+    if (!matmul_.run_groups(x, weights, offsets, y)) Backend::grouped_matmul(x, weights, offsets, y);
+  }
   void embed(std::span<const int32_t> ids, const Weight& w, const Tensor& y) override { cpu::embed(isa_, ids, w, y); }
 
   void rms_norm(const Tensor& x, const Tensor& w, float eps, const Tensor& y) override {

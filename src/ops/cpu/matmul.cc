@@ -210,6 +210,19 @@ void run_panels(const PanelJob& job) {
 // A panel of quantised weights as values.
 int64_t values_bytes(int64_t n_in, DType dtype) { return round_up(n_in, kUnit) * kPanel * dtype_bytes(dtype); }
 
+// The panels of a matrix with codes, in pieces that threads take as they become free; n_products: with as many like it.
+struct CodePieces {
+  int64_t n_panels, panels, n;
+  CodePieces(const QuantPanels& w, int64_t n_products) : n_panels((w.n_out + kPanel - 1) / kPanel) {
+    const int64_t panel_bytes = std::max<int64_t>(1, w.layout.panel_bytes());
+    panels = std::max(
+        {n_products * n_panels / (kCodePiecesPerThread * n_threads()), kBytesPerThread / panel_bytes, int64_t{1}});
+    n = (n_panels + panels - 1) / panels;
+  }
+  int64_t begin(int64_t i) const { return i * panels; }
+  int64_t end(int64_t i) const { return std::min(n_panels, (i + 1) * panels); }
+};
+
 // `n` columns of a tensor of outputs.
 Tensor outputs_of(const Tensor& t, int64_t first, int64_t n) {
   Tensor part(t.data + first * dtype_bytes(t.dtype), t.dtype, {t.rows(), n});
@@ -218,6 +231,14 @@ Tensor outputs_of(const Tensor& t, int64_t first, int64_t n) {
 }
 
 }  // namespace
+
+struct Matmul::CodedProduct {
+  CodedRows rows;
+  QuantPanels w;
+  Tensor y;
+  Epilogue epilogue;
+  bool few, one_byte;  // rows; of CodedAs
+};
 
 Matmul::Matmul(Isa isa, DType compute_dtype, const CodeProducts& codes)
     : isa_(isa), compute_dtype_(compute_dtype), onednn_(std::make_unique<OneDnn>()), codes_(codes) {}
@@ -329,11 +350,11 @@ void Matmul::by_panels_of(const PanelSource& w, const Tensor& x, const Tensor& y
 }
 
 // x as integers for products with w, `group` rows at a time.
-CodedRows Matmul::coded(const Tensor& x, const QuantPanels& w, int64_t group, bool one_byte) {
+CodedRows Matmul::coded(const Tensor& x, const QuantPanels& w, int64_t group, bool one_byte, std::byte* memory) const {
   const CodedAs as{w.layout.form, codes_.activation_bits, one_byte};
   const QuantIsa isa{isa_, codes_.byte_dots};
   const int64_t n = x.rows(), n_in = w.layout.n_in;
-  const CodedRows rows(coded_.get(CodedRows::bytes(n, n_in, group)), n, n_in, group);
+  const CodedRows rows(memory, n, n_in, group);
   for (int64_t row = n; row < round_up(n, group); ++row) {  // rows of the last group that nothing reads
     for (int64_t u = 0; u < rows.n_units; ++u) rows.sums[rows.at(row, u)] = {};
   }
@@ -347,34 +368,78 @@ CodedRows Matmul::coded(const Tensor& x, const QuantPanels& w, int64_t group, bo
   return rows;
 }
 
+Matmul::CodedProduct Matmul::prepare(const Tensor& x, const QuantPanels& w, const Tensor& y, const Epilogue& epilogue,
+                                     std::byte* memory) const {
+  const bool few = x.rows() <= quant_rows(isa_), one_byte = !few && codes_.activation_bits == ActivationBits::k8;
+  return {coded(x, w, coded_group(x.rows()), one_byte, memory), w, y, epilogue, few, one_byte};
+}
+
+// With panels [begin, end).
+void Matmul::multiply(const CodedProduct& product, int64_t begin, int64_t end) const {
+  const auto& [rows, w, y, epilogue, few, one_byte] = product;
+  const QuantIsa isa{isa_, codes_.byte_dots};
+  const int64_t n = rows.n_rows, at_once = kRowsInL1 / rows.group * rows.group;
+  alignas(64) float sums[kRowsInL1 * kPanel];
+  for (int64_t p = begin; p < end; ++p) {
+    for (int64_t row = 0; row < n; row += at_once) {
+      const int64_t n_rows = std::min(at_once, n - row), column = p * kPanel;
+      const QuantPanelArgs args{rows, row, n_rows, w.layout, w.panel(p), sums};
+      few ? quant_panel(isa, args) : quant_groups(isa, args, one_byte);
+      finish_tile(isa_, {sums, kPanel, row, n_rows, column, std::min(kPanel, w.n_out - column)}, epilogue, y);
+    }
+  }
+}
+
 void Matmul::by_codes(const Tensor& x, const QuantPanels& w, const Tensor& y, const Epilogue& epilogue) {
   const int64_t n = x.rows();
   if (codes_.byte_dots && n > kFewCodedRows) return by_code_tiles(x, w, y, epilogue);
-  const QuantIsa isa{isa_, codes_.byte_dots};
-  const bool few = n <= quant_rows(isa_), one_byte = !few && codes_.activation_bits == ActivationBits::k8;
-  const int64_t group = coded_group(n);
-  const CodedRows rows = coded(x, w, group, one_byte);
-  const int64_t n_panels = (w.n_out + kPanel - 1) / kPanel, at_once = kRowsInL1 / group * group;
-  const auto panels = [&](int64_t begin, int64_t end) {
-    alignas(64) float sums[kRowsInL1 * kPanel];
-    for (int64_t p = begin; p < end; ++p) {
-      for (int64_t row = 0; row < n; row += at_once) {
-        const int64_t n_rows = std::min(at_once, n - row), column = p * kPanel;
-        const QuantPanelArgs args{rows, row, n_rows, w.layout, w.panel(p), sums};
-        few ? quant_panel(isa, args) : quant_groups(isa, args, one_byte);
-        finish_tile(isa_, {sums, kPanel, row, n_rows, column, std::min(kPanel, w.n_out - column)}, epilogue, y);
-      }
-    }
-  };
-  const int64_t panel_bytes = std::max<int64_t>(1, w.layout.panel_bytes());
-  const int64_t piece =
-      std::max({n_panels / (kCodePiecesPerThread * n_threads()), kBytesPerThread / panel_bytes, int64_t{1}});
-  parallel_for((n_panels + piece - 1) / piece,
-               [&](int64_t i, int) { panels(i * piece, std::min(n_panels, (i + 1) * piece)); });
+  std::byte* memory = coded_.get(CodedRows::bytes(n, w.layout.n_in, coded_group(n)));
+  const CodedProduct product = prepare(x, w, y, epilogue, memory);
+  const CodePieces pieces(w, 1);
+  parallel_for(pieces.n, [&](int64_t i, int) { multiply(product, pieces.begin(i), pieces.end(i)); });
+}
+
+// Groups of so few rows that their sums are one group of the kernel's: the rows of all take no more memory than those
+// of one product.
+bool Matmul::run_groups(const Tensor& x, std::span<const Weight> weights, std::span<const int32_t> offsets,
+                        const Tensor& y) {
+  CHECK(offsets.size() == weights.size() + 1 && offsets.front() == 0 && offsets.back() == x.rows());
+  if (x.rows() == 0 || x.rows() > kFewCodedRows) return false;
+  const int64_t most_rows = std::min(most_coded_rows(), kMostGrouped);
+  const WeightSegment* first = nullptr;
+  int64_t n_groups = 0;
+  for (size_t g = 0; g < weights.size(); ++g) {
+    if (offsets[g] == offsets[g + 1]) continue;
+    if (offsets[g + 1] - offsets[g] > most_rows || weights[g].segments.size() != 1) return false;
+    const WeightSegment& segment = weights[g].segments[0];
+    if (first == nullptr) first = &segment;
+    if (!segment.form || segment.form != first->form || !segment.input_order.empty()) return false;
+    ++n_groups;
+  }
+  CHECK(x.dtype == compute_dtype_ && (y.dtype == compute_dtype_ || y.dtype == DType::kF32) && x.rows() == y.rows());
+  const int64_t n_in = x.row_size(), row_bytes = CodedRows::bytes(1, n_in, 1);
+  std::byte* memory = coded_.get(x.rows() * row_bytes);
+  groups_.clear();
+  groups_.reserve(static_cast<size_t>(kFewCodedRows));  // once: decode steps allocate nothing
+  for (size_t g = 0; g < weights.size(); ++g) {
+    const int64_t begin = offsets[g], end = offsets[g + 1];
+    if (begin == end) continue;
+    const Weight& w = weights[g];
+    CHECK(w.packed() && w.dtype == compute_dtype_ && w.n_in == n_in && w.n_out == y.row_size());
+    groups_.push_back(prepare(x.slice_rows(begin, end), quant_panels_of(w, w.segments[0]), y.slice_rows(begin, end), {},
+                              memory + begin * row_bytes));
+  }
+  const CodePieces pieces(groups_[0].w, n_groups);
+  parallel_for(n_groups * pieces.n, [&](int64_t i, int) {
+    const int64_t piece = i % pieces.n;
+    multiply(groups_[static_cast<size_t>(i / pieces.n)], pieces.begin(piece), pieces.end(piece));
+  });
+  return true;
 }
 
 void Matmul::by_code_tiles(const Tensor& x, const QuantPanels& w, const Tensor& y, const Epilogue& epilogue) {
-  const CodedRows rows = coded(x, w, kCodedGroup, codes_.activation_bits == ActivationBits::k8);
+  const CodedRows rows = coded(x, w, kCodedGroup, codes_.activation_bits == ActivationBits::k8,
+                               coded_.get(CodedRows::bytes(x.rows(), w.layout.n_in, kCodedGroup)));
   values_.resize(std::max(values_.size(), static_cast<size_t>(n_threads())));
   for (Scratch& tile : values_) tile.get(code_tile_bytes(w.layout));
   const TilingRules rules{.tasks_per_thread = kQuantTasksPerThread, .row_unit = kCodedGroup};

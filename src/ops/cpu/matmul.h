@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "ops/backend.h"
@@ -29,6 +30,10 @@ class Matmul {
   // Backend::matmul. x, y and the residual may have strided rows.
   void run(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue);
 
+  // Backend::grouped_matmul as one loop over the codes of all groups. Does nothing and returns false where that is not
+  // the way: with values, many rows, or matrices of several forms.
+  bool run_groups(const Tensor& x, std::span<const Weight> weights, std::span<const int32_t> offsets, const Tensor& y);
+
   // The implementations that `run` chooses from for each segment (matmul.cc has the rule). By panels and by codes, a
   // row's result does not depend on the other rows.
   void by_panels(const Tensor& x, const Panels& w, const Tensor& y, const Epilogue& epilogue);
@@ -48,7 +53,13 @@ class Matmul {
   bool on_amx(int64_t n_rows) const;
   DType values_dtype() const;  // of panels of quantised weights as values
   void by_code_tiles(const Tensor& x, const QuantPanels& w, const Tensor& y, const Epilogue& epilogue);
-  CodedRows coded(const Tensor& x, const QuantPanels& w, int64_t group, bool one_byte);
+  // Rows of x as integers, in `memory` of CodedRows::bytes.
+  CodedRows coded(const Tensor& x, const QuantPanels& w, int64_t group, bool one_byte, std::byte* memory) const;
+  // A product with codes that is ready to be multiplied, panel by panel.
+  struct CodedProduct;
+  CodedProduct prepare(const Tensor& x, const QuantPanels& w, const Tensor& y, const Epilogue& epilogue,
+                       std::byte* memory) const;
+  void multiply(const CodedProduct& product, int64_t begin, int64_t end) const;
   bool by_tiles(const Tensor& x, const Panels& w, const Tensor& y, const Epilogue& epilogue, bool packed);
   void by_panels_of(const PanelSource& w, const Tensor& x, const Tensor& y, const Epilogue& epilogue);
   Tensor dense(const Tensor& x, DType dtype);                          // x itself, or a copy
@@ -63,6 +74,7 @@ class Matmul {
   Scratch coded_;                // rows of x as integers
   std::vector<Scratch> values_;  // a panel of quantised weights as values, one per thread
   AmxMemory amx_;
+  std::vector<CodedProduct> groups_;
 };
 
 }  // namespace vlcache::cpu

@@ -312,6 +312,42 @@ TEST(QuantMatmul, ScratchIsNoLargerThanItSays) {
   }
 }
 
+// One loop over all groups gives what a product of each gives, to the bit, in the same memory.
+TEST(QuantMatmul, GroupsInOneLoop) {
+  set_threads(3);
+  constexpr int64_t kOut = 200, kIn = 300;
+  const std::vector<int32_t> offsets = {0, 0, 1, 1, 4, 5, 13, 21, 22};
+  const int64_t n = offsets.back();
+  for (const Level& level : levels()) {
+    SCOPED_TRACE(level.name());
+    for (const ActivationBits bits : {ActivationBits::k15, ActivationBits::k8}) {
+      Matmul matmul(level.isa, DType::kBF16, {level.byte_dots, bits}),
+          one_by_one(level.isa, DType::kBF16, {level.byte_dots, bits});
+      std::vector<Weight> weights;
+      for (size_t g = 0; g + 1 < offsets.size(); ++g) {
+        weights.push_back(pack_quantised(DType::kBF16, RandomRows(kInt4, kOut, kIn)));
+      }
+      const Matrix x(DType::kBF16, n, kIn), y(DType::kBF16, n, kOut), expected(DType::kBF16, n, kOut);
+      EXPECT_TRUE(matmul.run_groups(x.view, weights, offsets, y.view));
+      for (size_t g = 0; g < weights.size(); ++g) {
+        const auto rows = [&](const Matrix& m) { return m.view.slice_rows(offsets[g], offsets[g + 1]); };
+        one_by_one.run(rows(x), weights[g], rows(expected), {});
+      }
+      EXPECT_EQ(y.memory, expected.memory);
+      EXPECT_LE(matmul.scratch_bytes(), matmul.quantised_scratch_bytes(n, kIn, false));
+
+      const Matrix many(DType::kBF16, 13, kIn), of_many(DType::kBF16, 13, kOut);
+      EXPECT_FALSE(matmul.run_groups(many.view, {weights.data(), 1}, std::vector<int32_t>{0, 13}, of_many.view));
+      weights[4] = pack_quantised(DType::kBF16, RandomRows(kInt8, kOut, kIn));
+      EXPECT_FALSE(matmul.run_groups(x.view, weights, offsets, y.view)) << "two forms";
+      weights[4] = pack_quantised(DType::kBF16, RandomRows(kInt4, kOut, kIn, random_order(kIn)));
+      EXPECT_FALSE(matmul.run_groups(x.view, weights, offsets, y.view)) << "an order of inputs";
+      weights[4] = pack(level.isa, DType::kBF16, {&many.view, 1});
+      EXPECT_FALSE(matmul.run_groups(x.view, weights, offsets, y.view)) << "values";
+    }
+  }
+}
+
 // Rows that integers cannot hold: zero, below the normal numbers, infinite, NaN.
 TEST(QuantMatmul, RowsOutOfRange) {
   const RandomRows source(kInt4, 5, 64);
