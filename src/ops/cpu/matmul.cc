@@ -399,18 +399,16 @@ void Matmul::by_codes(const Tensor& x, const QuantPanels& w, const Tensor& y, co
   parallel_for(pieces.n, [&](int64_t i, int) { multiply(product, pieces.begin(i), pieces.end(i)); });
 }
 
-// Groups of so few rows that their sums are one group of the kernel's: the rows of all take no more memory than those
-// of one product.
+// As many rows in all as one product multiplies with codes, so that they take no more memory than its rows.
 bool Matmul::run_groups(const Tensor& x, std::span<const Weight> weights, std::span<const int32_t> offsets,
                         const Tensor& y) {
   CHECK(offsets.size() == weights.size() + 1 && offsets.front() == 0 && offsets.back() == x.rows());
-  if (x.rows() == 0 || x.rows() > kFewCodedRows) return false;
-  const int64_t most_rows = std::min(most_coded_rows(), kMostGrouped);
+  if (x.rows() == 0 || x.rows() > std::min(most_coded_rows(), kFewCodedRows)) return false;
   const WeightSegment* first = nullptr;
   int64_t n_groups = 0;
   for (size_t g = 0; g < weights.size(); ++g) {
     if (offsets[g] == offsets[g + 1]) continue;
-    if (offsets[g + 1] - offsets[g] > most_rows || weights[g].segments.size() != 1) return false;
+    if (offsets[g + 1] - offsets[g] > kMostGrouped || weights[g].segments.size() != 1) return false;
     const WeightSegment& segment = weights[g].segments[0];
     if (first == nullptr) first = &segment;
     if (!segment.form || segment.form != first->form || !segment.input_order.empty()) return false;

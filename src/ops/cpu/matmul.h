@@ -74,7 +74,7 @@ class Matmul {
   Scratch coded_;                // rows of x as integers
   std::vector<Scratch> values_;  // a panel of quantised weights as values, one per thread
   AmxMemory amx_;
-  std::vector<CodedProduct> groups_;
+  std::vector<CodedProduct> groups_;  // of run_groups
 };
 
 }  // namespace vlcache::cpu

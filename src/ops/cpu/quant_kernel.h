@@ -79,9 +79,9 @@ struct QuantPanelArgs {
 inline int64_t quant_rows(Isa isa) { return isa >= Isa::kAvx512 ? 4 : 1; }
 void quant_panel(QuantIsa isa, const QuantPanelArgs& args);
 // To the bit the same for any number of rows, from a group's first one, with sums in memory; groups of at most
-// kMostGrouped rows, two sums of each and a unit's codes fill 32 registers of 512 bits. One group of 12 rows takes 0.87
-// of the time of 6 and 6 (measured in 4 bits, 11264 x 2048); 15 in one took 1.08 of that of 8 and 7. one_byte: of
-// CodedAs.
+// kMostGrouped rows: two sums a row and a unit's codes then fill the 32 registers of 512 bits. One group of 12 rows
+// takes 0.87 of the time of 6 and 6 (measured in 4 bits, 11264 x 2048); 15 in one took 1.08 of that of 8 and 7.
+// one_byte: of CodedAs.
 inline constexpr int64_t kMostGrouped = 12;
 void quant_groups(QuantIsa isa, const QuantPanelArgs& args, bool one_byte);
 
