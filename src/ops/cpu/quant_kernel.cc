@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "base/error.h"
 #include "ops/cpu/simd.h"
@@ -114,47 +115,64 @@ void code_bytes(const Tensor& x, const CodedAs& as, const CodedRows& rows) {
 
 // ---- dot products ---------------------------------------------------------------------------------------------------
 
+// Weights of a unit and some vectors of outputs, read as they are asked for: registers do not hold all of them.
+template <int kBits, bool kTable, typename Scales>
+struct PartWeights {
+  static constexpr bool kHasMin = Scales::kHasMin;
+  const std::byte* codes;  // of the unit
+  size_t first_output;
+  const TableBytes& table;
+  const Scales& scales;
+  template <size_t v>
+  HWY_INLINE size_t output() const {
+    return first_output + v * hn::MaxLanes(F32Tag());
+  }
+  template <size_t v, size_t kQuad>
+  HWY_INLINE U32Vec get() const {
+    return Quads<kBits, kTable>(codes, output<v>(), table).template get<kQuad>();
+  }
+  template <size_t v>
+  HWY_INLINE F32Vec scale(size_t band) const {
+    return scales.scale(band * kPanel + output<v>());
+  }
+  template <size_t v>
+  HWY_INLINE F32Vec min(size_t band) const {
+    return scales.min(band * kPanel + output<v>());
+  }
+};
+
 // The panel with kRows rows. kBands: groups of a unit.
-template <Dots kDots, int kBits, bool kTable, size_t kRows, size_t kBands>
+template <Dots kDots, int kBits, bool kTable, size_t kRows, size_t kBands, typename Scales>
 HWY_NOINLINE void panel_of_rows(const QuantPanelArgs& args) {
   const F32Tag d;
   const QuantLayout& layout = args.layout;
   const TableBytes table(layout.form);
-  const ReadScales read = scales_reader(layout.form);
   constexpr size_t kLanes = hn::MaxLanes(F32Tag());
   CHECK(args.rows.group == kRows);
   const int64_t first = args.rows.at(args.first_row, 0);
   const CodedUnit* x = args.rows.units + first;
   const UnitSums* sums = args.rows.sums + first;
-  constexpr size_t kVectors = kRows == 1 && kLanes == 16 ? 2 : 1;  // beside each other
+  constexpr size_t kVectors = kLanes == 16 && kRows <= 2 ? 4 / kRows : 1;  // beside each other
   F32Vec acc[kLanes64 / kVectors][kVectors][kRows];
 #pragma GCC unroll 16  // here and below: all of acc in registers
   for (size_t i = 0; i < kRows * kLanes64; ++i)
     acc[i / kRows / kVectors][i / kRows % kVectors][i % kRows] = hn::Zero(d);
-  BlockScales scales;
+  Scales scales(layout);
   // A part's bytes of a unit, in whole lines, with one for the scales.
   constexpr size_t kAhead = (static_cast<size_t>(kBits * kUnit * kPanel / 8) * kVectors / kLanes64 + 127) / 64 * 64;
   const int64_t code_bytes = layout.unit_bytes();
   int64_t unit = 0;
   for (BlockWalk walk(layout, args.panel); walk.next();) {
-    read(walk.block(), int64_t{kBands} * kPanel, scales);
+    scales.next(walk.block());
     const std::byte* codes = walk.block().units;
     for (const int64_t end = unit + walk.block().n_units; unit < end;
          ++unit, codes += code_bytes, x += kRows, sums += kRows) {
 #pragma GCC unroll 8
       for (size_t part = 0; part < kLanes64 / kVectors; ++part) {
-        const size_t first_output = part * kVectors * kLanes;
-        U32Vec w[kVectors][kQuads];
-        unrolled<0, kVectors>([&]<size_t v>() VLCACHE_LAMBDA {
-          const Quads<kBits, kTable> quads(codes, first_output + v * kLanes, table);
-          unrolled<0, kQuads>([&]<size_t kQuad>() VLCACHE_LAMBDA { w[v][kQuad] = quads.template get<kQuad>(); });
-        });
+        const PartWeights<kBits, kTable, Scales> w{codes, part * kVectors * kLanes, table, scales};
         for (size_t line = part * kAhead; line < (part + 1) * kAhead; line += 64) prefetch(codes + line);
-        const float *scale = scales.scales + first_output, *min = scales.mins + first_output;
-        add_band<kDots, 0, kBands>(w, rows_of<kRows>(x), rows_of<kRows>(sums), scale, min, acc[part]);
-        if constexpr (kBands == 2) {
-          add_band<kDots, 1, kBands>(w, rows_of<kRows>(x), rows_of<kRows>(sums), scale, min, acc[part]);
-        }
+        add_band<kDots, 0, kBands>(w, rows_of<kRows>(x), rows_of<kRows>(sums), acc[part]);
+        if constexpr (kBands == 2) add_band<kDots, 1, kBands>(w, rows_of<kRows>(x), rows_of<kRows>(sums), acc[part]);
       }
     }
   }
@@ -165,14 +183,25 @@ HWY_NOINLINE void panel_of_rows(const QuantPanelArgs& args) {
   }
 }
 
+template <Dots kDots, int kBits, bool kTable, size_t kBands, typename Scales>
+HWY_INLINE void panel_with(const QuantPanelArgs& args) {
+  if (args.n_rows == 1) return panel_of_rows<kDots, kBits, kTable, 1, kBands, Scales>(args);
+  if constexpr (hn::MaxLanes(F32Tag()) == 16) {
+    if (args.n_rows == 2) return panel_of_rows<kDots, kBits, kTable, 2, kBands, Scales>(args);
+    if (args.n_rows == 3) return panel_of_rows<kDots, kBits, kTable, 3, kBands, Scales>(args);
+    panel_of_rows<kDots, kBits, kTable, 4, kBands, Scales>(args);
+  }
+}
+
+// The scales of the forms that the quantiser makes are known when compiling.
 template <Dots kDots, int kBits, bool kTable, size_t kBands>
 HWY_INLINE void panel_of(const QuantPanelArgs& args) {
-  if (args.n_rows == 1) return panel_of_rows<kDots, kBits, kTable, 1, kBands>(args);
-  if constexpr (hn::MaxLanes(F32Tag()) == 16) {
-    if (args.n_rows == 2) return panel_of_rows<kDots, kBits, kTable, 2, kBands>(args);
-    if (args.n_rows == 3) return panel_of_rows<kDots, kBits, kTable, 3, kBands>(args);
-    panel_of_rows<kDots, kBits, kTable, 4, kBands>(args);
+  if constexpr (!kTable && kBands == 1 && kBits != 5) {
+    using Own = std::conditional_t<kBits == 8, ScalesOf<ScaleKind::kF16, MinKind::kNone>,
+                                   ScalesOf<ScaleKind::kU8OfRow, MinKind::kU8>>;
+    if (Own::fits(args.layout.form)) return panel_with<kDots, kBits, kTable, kBands, Own>(args);
   }
+  panel_with<kDots, kBits, kTable, kBands, AnyScales>(args);
 }
 
 template <Dots kDots>

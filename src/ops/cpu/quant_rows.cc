@@ -18,8 +18,21 @@ namespace vlcache::cpu::HWY_NAMESPACE {
 
 // A vector of outputs and a unit: codes as bytes, and where its scales and minima are, the next group's kPanel further.
 struct UnitWeights {
-  U32Vec codes[1][kQuads];
+  static constexpr bool kHasMin = true;
+  U32Vec codes[kQuads];
   const float *scales, *mins;
+  template <size_t v, size_t kQuad>
+  HWY_INLINE U32Vec get() const {
+    return codes[kQuad];
+  }
+  template <size_t v>
+  HWY_INLINE F32Vec scale(size_t band) const {
+    return hn::Load(F32Tag(), scales + band * kPanel);
+  }
+  template <size_t v>
+  HWY_INLINE F32Vec min(size_t band) const {
+    return hn::Load(F32Tag(), mins + band * kPanel);
+  }
 };
 
 // The products with kRows rows beside each other, into acc[row][64].
@@ -30,8 +43,8 @@ HWY_INLINE void add_rows(const CodedUnit* units, const UnitSums* of_units, const
   const auto& sums = rows_of<kRows>(of_units);
   F32Vec sum[1][kRows];
   unrolled<0, kRows>([&]<size_t r>() VLCACHE_LAMBDA { sum[0][r] = hn::Load(d, acc + r * kPanel); });
-  add_band<kDots, 0, kBands>(w.codes, x, sums, w.scales, w.mins, sum);
-  if constexpr (kBands == 2) add_band<kDots, 1, kBands>(w.codes, x, sums, w.scales, w.mins, sum);
+  add_band<kDots, 0, kBands>(w, x, sums, sum);
+  if constexpr (kBands == 2) add_band<kDots, 1, kBands>(w, x, sums, sum);
   unrolled<0, kRows>([&]<size_t r>() VLCACHE_LAMBDA { hn::Store(sum[0][r], d, acc + r * kPanel); });
 }
 
@@ -79,7 +92,7 @@ HWY_NOINLINE void panel_of_groups(const QuantPanelArgs& args) {
       for (size_t v = 0; v < kLanes64; ++v) {
         const Quads<kBits, kTable> quads(codes, v * kLanes, table);
         UnitWeights w{.scales = scales.scales + v * kLanes, .mins = scales.mins + v * kLanes};
-        unrolled<0, kQuads>([&]<size_t kQuad>() VLCACHE_LAMBDA { w.codes[0][kQuad] = quads.template get<kQuad>(); });
+        unrolled<0, kQuads>([&]<size_t kQuad>() VLCACHE_LAMBDA { w.codes[kQuad] = quads.template get<kQuad>(); });
         for (size_t line = v * kAhead; line < (v + 1) * kAhead; line += 64) prefetch(codes + line);
         add_unit<kDots, kBands>(args, unit, w, args.acc + v * kLanes);
       }
