@@ -246,6 +246,27 @@ TEST(QuantMatmul, ByCodesAndByValues) {
 
 // Codes in an order of inputs multiply x as the same codes multiply x in that order, to the bit, beside a segment that
 // has none; rows of f32 are the weights, each in its input's place.
+// Panels of codes give to the bit what the values give that they stand for.
+TEST(QuantMatmul, CodesOnAmxAreTheirValues) {
+  constexpr Isa kIsa = Isa::kAmxBf16;
+  if (detect_isa() < kIsa) GTEST_SKIP() << "this CPU has no " << isa_name(kIsa);
+  constexpr int64_t kRows = 70, kOut = 150, kIn = 300;
+  const Matrix x(DType::kBF16, kRows, kIn), values(DType::kBF16, kOut, kIn);
+  const Matrix found(DType::kBF16, kRows, kOut), expected(DType::kBF16, kRows, kOut);
+  for (const QuantForm& form : forms()) {
+    SCOPED_TRACE(form.describe());
+    const RandomRows source(form, kOut, kIn);
+    const std::vector<float> plain = source.values();
+    std::transform(plain.begin(), plain.end(), values.view.as<bf16>(), to_bf16);
+    const Weight coded = pack_quantised(DType::kBF16, source), dense = pack(kIsa, DType::kBF16, {&values.view, 1});
+    const QuantPanels codes = quant_panels_of(coded, coded.segments[0]);
+    AmxMemory memory;
+    multiply_on_amx({kIsa, {nullptr, DType::kBF16, kOut, kIn}, &codes}, x.view, found.view, {}, memory);
+    multiply_on_amx({kIsa, panels_of(dense, dense.segments[0])}, x.view, expected.view, {}, memory);
+    EXPECT_EQ(std::memcmp(found.view.data, expected.view.data, at(found.view.bytes())), 0);
+  }
+}
+
 TEST(QuantMatmul, InputsInAnOrderOfTheirOwn) {
   set_threads(3);
   constexpr int64_t kRows = 70, kOut = 67, kIn = 300;
