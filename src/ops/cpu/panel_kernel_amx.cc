@@ -50,10 +50,7 @@ class Rows {
 // Up to 16 rows with 16 kGroups outputs. Tiles: sums 0 to 3, rows 4, weights 5 to 7.
 template <int kGroups>
 void few_rows(const PanelArgs& args, const Rows& rows) {
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
+  zero_sums();
   rows.for_each(args.panel, [](const std::byte* x, int64_t stride, const std::byte* w) {
     for (int64_t line = 0; line < kStepBytes; line += kPairBytes)
       for (int64_t group = 0; group < kGroups; ++group)
@@ -74,45 +71,15 @@ void few_rows(const PanelArgs& args, const Rows& rows) {
       _tile_dpbf16ps(3, 4, 5);
     }
   });
-  _tile_stored(0, args.acc, kAccBytes);
-  if constexpr (kGroups > 1) _tile_stored(1, args.acc + 16, kAccBytes);
-  if constexpr (kGroups > 2) _tile_stored(2, args.acc + 32, kAccBytes);
-  if constexpr (kGroups > 3) _tile_stored(3, args.acc + 48, kAccBytes);
+  store_strip<kGroups>(args.acc, kAccBytes);
 }
 
-// kRowTiles x 2 tiles of sums. Tiles: sums 0 to 3, rows 4 and 5, weights 6 and 7.
 template <int kRowTiles>
 void multiply_group(const std::byte* x, const std::byte* w, int64_t n_steps, bool begin, float* sums) {
-  float* const lower = sums + 16 * kPanel;
-  if (begin) {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-  } else {
-    _tile_loadd(0, sums, kAccBytes);
-    _tile_loadd(2, sums + 16, kAccBytes);
-    if constexpr (kRowTiles > 1) {
-      _tile_loadd(1, lower, kAccBytes);
-      _tile_loadd(3, lower + 16, kAccBytes);
-    }
-  }
-  for (int64_t i = 0; i < n_steps; ++i, x += 2 * kTileBytes, w += kStepBytes) {
-    _tile_loadd(4, x, kLineBytes);
-    if constexpr (kRowTiles > 1) _tile_loadd(5, x + kTileBytes, kLineBytes);
-    _tile_loadd(6, w, kPairBytes);
-    _tile_dpbf16ps(0, 4, 6);
-    if constexpr (kRowTiles > 1) _tile_dpbf16ps(1, 5, 6);
-    _tile_loadd(7, w + 64, kPairBytes);
-    _tile_dpbf16ps(2, 4, 7);
-    if constexpr (kRowTiles > 1) _tile_dpbf16ps(3, 5, 7);
-  }
-  _tile_stored(0, sums, kAccBytes);
-  _tile_stored(2, sums + 16, kAccBytes);
-  if constexpr (kRowTiles > 1) {
-    _tile_stored(1, lower, kAccBytes);
-    _tile_stored(3, lower + 16, kAccBytes);
-  }
+  begin ? zero_sums() : load_block<kRowTiles, 2>(sums, kAccBytes);
+  for (int64_t i = 0; i < n_steps; ++i, x += 2 * kTileBytes, w += kStepBytes)
+    multiply_block<kRowTiles, 2>(x, kTileBytes, kLineBytes, w, kPairBytes);
+  store_block<kRowTiles, 2>(sums, kAccBytes);
 }
 
 }  // namespace

@@ -68,19 +68,8 @@ void multiply_left(const std::byte* right, int64_t stride) {
 }
 
 template <int kTiles>
-void store(float* y, int64_t stride) {
-  _tile_stored(0, y, stride);
-  if constexpr (kTiles > 1) _tile_stored(1, y + 16, stride);
-  if constexpr (kTiles > 2) _tile_stored(2, y + 32, stride);
-  if constexpr (kTiles > 3) _tile_stored(3, y + 48, stride);
-}
-
-template <int kTiles>
 void scores_tiles(const ScoreTile& t) {
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
+  zero_sums();
   const std::byte *k = t.k, *q = t.q, *next = t.prefetch;
   int c = 0;
   for (; c + kDepth <= t.head_dim; c += kDepth, k += 16 * kPairBytes, q += 2 * kDepth) {
@@ -92,7 +81,7 @@ void scores_tiles(const ScoreTile& t) {
     _tile_loadd(6, q, t.q_stride);
     multiply_left<kTiles>(k, kPairBytes);
   }
-  store<kTiles>(t.s, 4 * t.s_stride);
+  store_strip<kTiles>(t.s, 4 * t.s_stride);
 }
 
 // Sums [16 column, 16 (column + kTiles)) of o over n slots, a multiple of 32.
@@ -100,10 +89,7 @@ template <int kTiles>
 void values_tiles(const ValueTile& t, int column, int n) {
   float* o = t.o + 16 * column;
   const int64_t o_stride = 4 * t.o_stride, v_stride = int64_t{4} * t.padded_dim;
-  _tile_loadd(0, o, o_stride);
-  if constexpr (kTiles > 1) _tile_loadd(1, o + 16, o_stride);
-  if constexpr (kTiles > 2) _tile_loadd(2, o + 32, o_stride);
-  if constexpr (kTiles > 3) _tile_loadd(3, o + 48, o_stride);
+  load_strip<kTiles>(o, o_stride);
   const int lines = t.prefetch != nullptr && column == 0 ? t.prefetch_lines : 0;
   for (int slot = 0; slot < n; slot += kDepth) {
     const int page = slot / kPageSlots, pair = slot % kPageSlots / 2;
@@ -111,7 +97,7 @@ void values_tiles(const ValueTile& t, int column, int n) {
     _tile_loadd(4, t.p + 2 * slot, t.p_stride);
     multiply<kTiles>(t.v[page] + pair * v_stride + 64 * column, v_stride);
   }
-  store<kTiles>(o, o_stride);
+  store_strip<kTiles>(o, o_stride);
 }
 
 // 17 to 32 rows: 2 x 2 tiles of sums, so that a tile that is loaded serves two products. Tiles: 0 to 3 sums, 4 and 5
@@ -122,66 +108,34 @@ void use_pair_tiles(int m) {
   use_tiles(shape);
 }
 
-// kTiles tiles of the right operand, side by side.
-template <int kTiles>
-void multiply_pair(const std::byte* left, int64_t left_stride, const std::byte* right, int64_t stride) {
-  _tile_loadd(4, left, left_stride);
-  _tile_loadd(5, left + 16 * left_stride, left_stride);
-  _tile_loadd(6, right, stride);
-  _tile_dpbf16ps(0, 4, 6);
-  _tile_dpbf16ps(1, 5, 6);
-  if constexpr (kTiles > 1) {
-    _tile_loadd(7, right + 64, stride);
-    _tile_dpbf16ps(2, 4, 7);
-    _tile_dpbf16ps(3, 5, 7);
-  }
-}
-
-template <int kTiles>
-void store_pair(float* y, int64_t stride) {
-  _tile_stored(0, y, stride);
-  _tile_stored(1, y + 4 * stride, stride);
-  if constexpr (kTiles > 1) {
-    _tile_stored(2, y + 16, stride);
-    _tile_stored(3, y + 16 + 4 * stride, stride);
-  }
-}
-
 // head_dim is a multiple of 32. Columns come two tiles at a time: what lies after the last one is not read.
 void scores_of_pair(const ScoreTile& t) {
   use_pair_tiles(t.m);
   for (int column = 0; column < t.n; column += 32) {
     const std::byte* next = column == 0 ? t.prefetch : nullptr;
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
+    zero_sums();
     for (int c = 0; c < t.head_dim; c += kDepth) {
       if (next != nullptr) prefetch(next + int64_t{32} * c * t.prefetch_lines, 16 * t.prefetch_lines);
-      multiply_pair<2>(t.q + 2 * c, t.q_stride, t.k + c / 2 * kPairBytes + 4 * column, kPairBytes);
+      multiply_block<2, 2>(t.q + 2 * c, 16 * t.q_stride, t.q_stride, t.k + c / 2 * kPairBytes + 4 * column, kPairBytes);
     }
-    store_pair<2>(t.s + column, 4 * t.s_stride);
+    store_block<2, 2>(t.s + column, 4 * t.s_stride);
   }
 }
 
 // Sums [16 column, 16 (column + kTiles)) of o over n slots, a multiple of 32.
 template <int kTiles>
 void values_of_pair(const ValueTile& t, int column, int n) {
-  float *o = t.o + 16 * column, *lower = o + 16 * t.o_stride;
+  float* o = t.o + 16 * column;
   const int64_t o_stride = 4 * t.o_stride, v_stride = int64_t{4} * t.padded_dim;
-  _tile_loadd(0, o, o_stride);
-  _tile_loadd(1, lower, o_stride);
-  if constexpr (kTiles > 1) {
-    _tile_loadd(2, o + 16, o_stride);
-    _tile_loadd(3, lower + 16, o_stride);
-  }
+  load_block<2, kTiles>(o, o_stride);
   const int lines = t.prefetch != nullptr && column == 0 ? t.prefetch_lines : 0;
   for (int slot = 0; slot < n; slot += kDepth) {
     const int page = slot / kPageSlots, pair = slot % kPageSlots / 2;
     if (lines > 0) prefetch(t.prefetch[page] + int64_t{64} * pair * lines, 16 * lines);
-    multiply_pair<kTiles>(t.p + 2 * slot, t.p_stride, t.v[page] + pair * v_stride + 64 * column, v_stride);
+    multiply_block<2, kTiles>(t.p + 2 * slot, 16 * t.p_stride, t.p_stride, t.v[page] + pair * v_stride + 64 * column,
+                              v_stride);
   }
-  store_pair<kTiles>(o, o_stride);
+  store_block<2, kTiles>(o, o_stride);
 }
 
 void scores(const ScoreTile& t) {
