@@ -39,9 +39,9 @@ std::vector<QuantForm> forms() {
 
 class RandomRows : public QuantSource {
  public:
-  RandomRows(const QuantForm& form, int64_t n_out, int64_t n_in, std::vector<int32_t> order = {})
+  RandomRows(const QuantForm& form, int64_t n_out, int64_t n_in, std::vector<int32_t> order = {}, uint32_t seed = 7)
       : rows_(form, n_out, n_in), order_(std::move(order)) {
-    std::mt19937 random(7);
+    std::mt19937 random(seed);
     for (uint8_t& code : rows_.codes) code = static_cast<uint8_t>(random() & ((1u << form.bits) - 1u));
     const auto words = [&](std::vector<uint16_t>& all, bool bytes) {
       for (uint16_t& word : all) {
@@ -244,8 +244,6 @@ TEST(QuantMatmul, ByCodesAndByValues) {
   }
 }
 
-// Codes in an order of inputs multiply x as the same codes multiply x in that order, to the bit, beside a segment that
-// has none; rows of f32 are the weights, each in its input's place.
 // Panels of codes give to the bit what the values give that they stand for.
 TEST(QuantMatmul, CodesOnAmxAreTheirValues) {
   constexpr Isa kIsa = Isa::kAmxBf16;
@@ -267,6 +265,8 @@ TEST(QuantMatmul, CodesOnAmxAreTheirValues) {
   }
 }
 
+// Codes in an order of inputs multiply x as the same codes multiply x in that order, to the bit, beside a segment that
+// has none; rows of f32 are the weights, each in its input's place.
 TEST(QuantMatmul, InputsInAnOrderOfTheirOwn) {
   set_threads(3);
   constexpr int64_t kRows = 70, kOut = 67, kIn = 300;
@@ -349,7 +349,7 @@ TEST(QuantMatmul, GroupsInOneLoop) {
           one_by_one(level.isa, DType::kBF16, {level.byte_dots, bits});
       std::vector<Weight> weights;
       for (size_t g = 0; g + 1 < offsets.size(); ++g) {
-        weights.push_back(pack_quantised(DType::kBF16, RandomRows(kInt4, kOut, kIn)));
+        weights.push_back(pack_quantised(DType::kBF16, RandomRows(kInt4, kOut, kIn, {}, static_cast<uint32_t>(g))));
       }
       const Matrix x(DType::kBF16, n, kIn), y(DType::kBF16, n, kOut), expected(DType::kBF16, n, kOut);
       EXPECT_TRUE(matmul.run_groups(x.view, weights, offsets, y.view));
@@ -360,8 +360,9 @@ TEST(QuantMatmul, GroupsInOneLoop) {
       EXPECT_EQ(y.memory, expected.memory);
       EXPECT_LE(matmul.scratch_bytes(), matmul.quantised_scratch_bytes(n, kIn, false));
 
-      const Matrix many(DType::kBF16, 13, kIn), of_many(DType::kBF16, 13, kOut);
-      EXPECT_FALSE(matmul.run_groups(many.view, {weights.data(), 1}, std::vector<int32_t>{0, 13}, of_many.view));
+      constexpr int32_t kMany = kMostGrouped + 1;
+      const Matrix many(DType::kBF16, kMany, kIn), of_many(DType::kBF16, kMany, kOut);
+      EXPECT_FALSE(matmul.run_groups(many.view, {weights.data(), 1}, std::vector<int32_t>{0, kMany}, of_many.view));
       weights[4] = pack_quantised(DType::kBF16, RandomRows(kInt8, kOut, kIn));
       EXPECT_FALSE(matmul.run_groups(x.view, weights, offsets, y.view)) << "two forms";
       weights[4] = pack_quantised(DType::kBF16, RandomRows(kInt4, kOut, kIn, random_order(kIn)));
