@@ -1,4 +1,6 @@
 // Quantised panels as values, on any vector unit.
+#include "ops/cpu/quant_values.h"
+
 #include "base/error.h"
 #include "ops/cpu/quant_kernel.h"
 #include "ops/cpu/simd.h"
@@ -13,9 +15,34 @@
 HWY_BEFORE_NAMESPACE();
 namespace vlcache::cpu::HWY_NAMESPACE {
 
-// kBrain: pairs of bf16, else f32.
+HWY_NOINLINE CodeValues code_values(const QuantForm& form) {
+  CodeValues values{.offset = static_cast<float>(code_offset(form))};
+  for (int code = 0; code < 16; ++code) {
+    const bool linear = form.table == CodeTable::kLinear;
+    values.of_4_bits[code] =
+        linear ? static_cast<float>(code) - values.offset : static_cast<float>(table_value(form.table, code));
+  }
+  return values;
+}
+
+// Whether no value lies below the normal numbers, 2^-126. Values are multiples of a scale's lowest bit, which in bf16
+// is 2^-7 of it at least, or of f16's. n: bands * 64.
+HWY_NOINLINE bool gives_normal_values(const QuantForm& form, const BlockScales& scales, int64_t n) {
+  if (form.scale != ScaleKind::kBF16) return true;
+  const F32Tag d;
+  const F32Vec least = hn::Set(d, 0x1p-119f), zero = hn::Zero(d);
+  auto tiny = hn::Lt(zero, zero);
+  for (int64_t i = 0; i < n; i += static_cast<int64_t>(hn::MaxLanes(d))) {
+    const F32Vec s = hn::Abs(hn::Load(d, scales.scales + i));
+    tiny = hn::Or(tiny, hn::And(hn::Lt(s, least), hn::Gt(s, zero)));
+  }
+  return hn::AllFalse(d, tiny);
+}
+
+// kBrain: pairs of bf16, else f32. `fast`: for blocks of values that are not below the normal numbers; nullptr: none.
 template <int kBits, bool kTable, bool kBrain>
-HWY_NOINLINE void dequantise_typed(const QuantLayout& layout, const std::byte* panel, std::byte* out) {
+HWY_NOINLINE void dequantise_typed(const QuantLayout& layout, const std::byte* panel, BlockToPairs fast,
+                                   std::byte* out) {
   const F32Tag d;
   const U32Tag du;
   const I32Tag di;
@@ -25,11 +52,19 @@ HWY_NOINLINE void dequantise_typed(const QuantLayout& layout, const std::byte* p
   const bool has_min = layout.form.min != MinKind::kNone;
   const ReadScales read = scales_reader(layout.form);
   const size_t bands = static_cast<size_t>(layout.bands());
+  const int64_t n_scales = layout.bands() * kPanel;
+  const CodeValues values = code_values(layout.form);
   BlockScales scales;
   std::byte* to = out;
   const int64_t code_bytes = layout.unit_bytes();
   for (BlockWalk walk(layout, panel); walk.next();) {
-    read(walk.block(), layout.bands() * kPanel, scales);
+    read(walk.block(), n_scales, scales);
+    if (kBrain && fast != nullptr && gives_normal_values(layout.form, scales, n_scales)) {
+      const int64_t n_units = walk.block().n_units;
+      fast({values, walk.block().units, n_units, layout.bands(), scales.scales, scales.mins}, to);
+      to += n_units * kUnit * kPanel * 2;
+      continue;
+    }
     const std::byte* codes = walk.block().units;
     for (int64_t unit = 0; unit < walk.block().n_units; ++unit, codes += code_bytes) {
       for (size_t v = 0; v < kLanes64; ++v) {
@@ -63,13 +98,13 @@ HWY_NOINLINE void dequantise_typed(const QuantLayout& layout, const std::byte* p
   }
 }
 
-void dequantise_bf16(const QuantLayout& layout, const std::byte* panel, std::byte* out) {
+void dequantise_bf16(const QuantLayout& layout, const std::byte* panel, BlockToPairs fast, std::byte* out) {
   for_form(layout.form,
-           [&]<int kBits, bool kTable>() HWY_ATTR { dequantise_typed<kBits, kTable, true>(layout, panel, out); });
+           [&]<int kBits, bool kTable>() HWY_ATTR { dequantise_typed<kBits, kTable, true>(layout, panel, fast, out); });
 }
 void dequantise_f32(const QuantLayout& layout, const std::byte* panel, std::byte* out) {
-  for_form(layout.form,
-           [&]<int kBits, bool kTable>() HWY_ATTR { dequantise_typed<kBits, kTable, false>(layout, panel, out); });
+  for_form(layout.form, [&]<int kBits, bool kTable>()
+                            HWY_ATTR { dequantise_typed<kBits, kTable, false>(layout, panel, nullptr, out); });
 }
 
 }  // namespace vlcache::cpu::HWY_NAMESPACE
@@ -85,7 +120,10 @@ HWY_EXPORT(dequantise_f32);
 }  // namespace
 
 void dequantise_panel(Isa isa, const QuantLayout& layout, const std::byte* panel, DType dtype, std::byte* out) {
-  if (dtype == DType::kBF16) return VLCACHE_SIMD(isa, dequantise_bf16)(layout, panel, out);
+  if (dtype == DType::kBF16) {
+    const BlockToPairs fast = isa >= Isa::kAvx512Bf16 ? block_to_pairs_avx512bf16(layout.form) : nullptr;
+    return VLCACHE_SIMD(isa, dequantise_bf16)(layout, panel, fast, out);
+  }
   CHECK(dtype == DType::kF32);
   VLCACHE_SIMD(isa, dequantise_f32)(layout, panel, out);
 }
