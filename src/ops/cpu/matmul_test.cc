@@ -4,8 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <random>
 #include <vector>
 
@@ -276,6 +278,18 @@ TEST_P(OnEveryIsa, NormsAndConversionsMatchTheirFormulas) {
     for (int64_t c = 0; c < width; ++c)
       ASSERT_EQ(value_at(narrow.view, 1, c), to_float(to_bf16(value_at(wide.view, 1, c))));
   }
+}
+
+TEST_P(OnEveryIsa, RoundsSpecialValuesAsDtypeDoes) {
+  constexpr uint32_t kBits[] = {0x7fffffff, 0xffffffff, 0x7f800001, 0x7fc00000, 0x7f800000, 0xff800000,
+                                0x7f7fffff, 0xff7fffff, 0x00000001, 0x807fffff, 0x80000000, 0x3f808000};
+  constexpr int64_t kWidth = 37;
+  const Rows from(DType::kF32, 1, kWidth), to(DType::kBF16, 1, kWidth);
+  for (int64_t i = 0; i < kWidth; ++i)
+    from.view.as<float>()[i] = std::bit_cast<float>(kBits[static_cast<size_t>(i) % std::size(kBits)]);
+  convert(GetParam().isa, from.view, to.view);
+  for (int64_t i = 0; i < kWidth; ++i)
+    EXPECT_EQ(to.view.as<bf16>()[i].bits, to_bf16(from.view.as<float>()[i]).bits) << "value " << i;
 }
 
 INSTANTIATE_TEST_SUITE_P(All, OnEveryIsa,

@@ -40,7 +40,7 @@ HWY_INLINE hn::Vec<hn::RebindToSigned<F32Tag>> bf16_bits(F32Vec v) {
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
   const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fffu))));
   const auto quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(du, 0x40u));
-  const auto is_nan = hn::RebindMask(du, hn::Ne(v, v));
+  const auto is_nan = hn::RebindMask(du, hn::IsNaN(v));
   (void)d;
   return hn::BitCast(di, hn::IfThenElse(is_nan, quiet, rounded));
 }
