@@ -38,9 +38,10 @@ constexpr int64_t kFewRows = 16;
 
 // Quantised weights in bf16: up to this many rows are multiplied with codes, where those are words, and where they are
 // bytes beside fast products of bf16; more with values. Words, measured in 4 bits, 2048 inputs, two cores with AVX-512:
-// 12 rows in 2.7 ms and 3.0 by values. Products of bytes without fast products of bf16 take any number of rows: 512
-// rows in 74 % of the time by values, 32 in 66 %.
-constexpr int64_t kWordDotRows = 12, kRowsBesideBf16 = 8;
+// 12 rows in 2.7 ms and 3.0 by values. Bytes beside AMX, decode of the 1.1B shape in 4 bits, tokens/s of all sequences:
+// 13 with codes 108 to 122 and 90 to 102 by values, 18 124 to 141 and 93 to 98, 24 105 to 143 and 126 to 137. Products
+// of bytes without fast products of bf16 take any number of rows: 512 rows in 74 % of the time by values, 32 in 66 %.
+constexpr int64_t kWordDotRows = 12, kRowsBesideBf16 = 20;
 
 // Up to this many rows make bytes of codes in registers; for more they are stored first. Measured on one core, 11264 x
 // 2048, in 4 bits: 32 rows in 6.5 ms and 7.1, 64 in 13.1 and 13.1, 128 in 26.5 and 25.3.

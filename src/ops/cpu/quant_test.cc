@@ -339,7 +339,8 @@ TEST(QuantMatmul, ScratchIsNoLargerThanItSays) {
             matmul.run(x.view.slice_rows(0, n), w, y.view.slice_rows(0, n), {});
             EXPECT_LE(matmul.scratch_bytes(), matmul.quantised_scratch_bytes(n, kIn, in_order)) << n << " rows";
           }
-          EXPECT_GT(2 * matmul.scratch_bytes(), matmul.quantised_scratch_bytes(70, kIn, in_order));
+          // Nor is it far smaller; on AMX a matrix of few outputs takes fewer panels at once than one of many.
+          EXPECT_GT(3 * matmul.scratch_bytes(), matmul.quantised_scratch_bytes(70, kIn, in_order));
         }
       }
     }
