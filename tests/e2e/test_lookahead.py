@@ -30,11 +30,11 @@ class Lookahead(ProgramTest):
         plain = self.lines(alternating(), "--reuse", "off")
         few = ("--reuse", "exact", "--cache-ram", "4MiB")  # a page's KV takes 2.1 MB, its embeddings 0.3
         in_order = self.lines(alternating(), *few)
-        for more in (("--lookahead", "12"), ("--lookahead", "6", "--batch", "2"), ("--lookahead", "4096", "--batch", "3")):
+        # Pages found more than in order. What three requests at once find (1,623 to 2,101 tokens) depends on when lines are read.
+        for pages, *more in ((5, "--lookahead", "12"), (5, "--lookahead", "6", "--batch", "2"), (3, "--lookahead", "4096", "--batch", "3")):
             answers = self.lines(alternating(), *few, *more)
             self.assertEqual([a["token_ids"] for a in answers], [a["token_ids"] for a in plain])
-            # In order 252 to 429 tokens are found, here 1,623 at least: three at once depend on when lines are read.
-            self.assertGreater(self.found(answers), self.found(in_order) + 3 * 256, more)
+            self.assertGreater(self.found(answers), self.found(in_order) + pages * 256, more)
         self.assertEqual(len(self.lines(alternating(), "--lookahead", "3", "--cache-ram", "0")), 16)
 
     def test_random_lines_match_answers_without_reuse(self):
