@@ -5,6 +5,7 @@
 
 #include "api/json_fields.h"
 #include "base/error.h"
+#include "base/json_text.h"
 
 namespace vlcache {
 namespace {
@@ -13,11 +14,6 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr size_t kMaxTools = 4096;
 constexpr size_t kMaxNameSize = 128;  // Anthropic's; OpenAI's is 64
-
-std::string string_of(const OrderedJson& object, const char* key) {
-  const OrderedJson* value = object.is_object() ? find_field(object, key) : nullptr;
-  return value != nullptr && value->is_string() ? value->get<std::string>() : "";
-}
 
 bool is_name(const std::string& name) {
   const auto fits = [](char c) {
@@ -32,11 +28,11 @@ void read_tools(const OrderedJson& tools, ToolUse& use) {
   std::set<std::string> names;
   for (size_t i = 0; i < tools.size(); ++i) {
     const std::string where = "tools[" + std::to_string(i) + "]";
-    const std::string type = string_of(tools[i], "type");
+    const std::string type = text_in(tools[i], "type");
     if (type != "function") bad_field(where + ".type: expected \"function\", found \"" + type + "\"");
     const OrderedJson* function = find_field(tools[i], "function");
     if (function == nullptr || !function->is_object()) bad_field(where + ".function: expected an object");
-    const std::string name = string_of(*function, "name");
+    const std::string name = text_in(*function, "name");
     if (!is_name(name)) bad_field(where + ".function.name: expected 1 to 128 letters, digits, \"_\" or \"-\"");
     if (!names.insert(name).second) bad_field(where + ".function.name: \"" + name + "\" is there twice");
     const OrderedJson* parameters = find_field(*function, "parameters");
@@ -46,7 +42,7 @@ void read_tools(const OrderedJson& tools, ToolUse& use) {
     if (bool_field(*function, "strict", bool_field(tools[i], "strict", false))) use.strict.insert(name);
     // Templates read the fields that exist, and some cannot do without parameters.
     OrderedJson kept = {{"name", name}};
-    if (find_field(*function, "description") != nullptr) kept["description"] = string_of(*function, "description");
+    if (find_field(*function, "description") != nullptr) kept["description"] = text_in(*function, "description");
     kept["parameters"] =
         parameters != nullptr ? *parameters : OrderedJson{{"type", "object"}, {"properties", OrderedJson::object()}};
     use.tools.push_back({{"type", "function"}, {"function", std::move(kept)}});
@@ -62,10 +58,9 @@ void read_choice(const OrderedJson& choice, ToolUse& use) {
     use.choice = use.tools.empty() ? ToolUse::Choice::kNone : ToolUse::Choice::kAuto;
   } else if (choice == "required") {
     use.choice = ToolUse::Choice::kRequired;
-  } else if (choice.is_object() && string_of(choice, "type") == "function" &&
-             find_field(choice, "function") != nullptr) {
+  } else if (choice.is_object() && text_in(choice, "type") == "function" && find_field(choice, "function") != nullptr) {
     use.choice = ToolUse::Choice::kNamed;
-    use.named = string_of(choice["function"], "name");
+    use.named = text_in(choice["function"], "name");
     const auto is_it = [&](const OrderedJson& tool) { return tool["function"]["name"] == use.named; };
     if (!std::ranges::any_of(use.tools, is_it)) bad_field("tool_choice: \"" + use.named + "\" is not among the tools");
   } else {
@@ -77,7 +72,7 @@ void read_choice(const OrderedJson& choice, ToolUse& use) {
 // Of a form that is no JSON.
 AnswerFormat read_text_format(const OrderedJson& asked, const std::string& type) {
   AnswerFormat format;
-  format.field = string_of(asked, "field");
+  format.field = text_in(asked, "field");
   if (format.field.empty()) format.field = "response_format." + type;
   const OrderedJson* given = find_field(asked, type.c_str());
   if (type == "choice") {
@@ -89,7 +84,7 @@ AnswerFormat read_text_format(const OrderedJson& asked, const std::string& type)
     format.choices = given->get<std::vector<std::string>>();
   } else {
     format.kind = type == "regex" ? AnswerFormat::Kind::kRegex : AnswerFormat::Kind::kGrammar;
-    format.text = string_of(asked, type.c_str());
+    format.text = text_in(asked, type.c_str());
     if (format.text.empty()) {
       bad_field(format.field + ": expected " + (type == "regex" ? "a regular expression" : "a grammar in GBNF") +
                 ", as text");
@@ -103,7 +98,7 @@ AnswerFormat read_text_format(const OrderedJson& asked, const std::string& type)
 AnswerFormat read_answer_format(const OrderedJson& asked) {
   AnswerFormat format;
   if (asked.is_null()) return format;
-  const std::string type = string_of(asked, "type");
+  const std::string type = text_in(asked, "type");
   if (type == "text") return format;
   if (type == "json_object") {
     format.kind = AnswerFormat::Kind::kJsonObject;
@@ -139,7 +134,7 @@ std::vector<std::string> ToolUse::names() const {
 }
 
 bool is_string_schema(const OrderedJson& schema) {
-  if (!schema.is_object() || schema.contains("type")) return string_of(schema, "type") == "string";
+  if (!schema.is_object() || schema.contains("type")) return text_in(schema, "type") == "string";
   const OrderedJson* choices = find_field(schema, "enum");
   return choices != nullptr && choices->is_array() && !choices->empty() &&
          std::ranges::all_of(*choices, [](const OrderedJson& v) { return v.is_string(); });
@@ -175,13 +170,13 @@ OrderedJson read_tool_calls(const OrderedJson& calls, const std::string& where) 
     const std::string at = where + "[" + std::to_string(i) + "].function";
     const OrderedJson* function = calls[i].is_object() ? find_field(calls[i], "function") : nullptr;
     if (function == nullptr || !function->is_object()) bad_field(at + ": expected {\"name\": ..., \"arguments\": ...}");
-    const std::string name = string_of(*function, "name");  // other servers allow other names
+    const std::string name = text_in(*function, "name");  // other servers allow other names
     if (name.empty()) bad_field(at + ".name: expected a name");
     const OrderedJson* arguments = find_field(*function, "arguments");
     const bool good = arguments == nullptr || arguments->is_string() || arguments->is_object();
     if (!good) bad_field(at + ".arguments: expected a JSON object, as text");
     out.push_back(
-        {{"id", string_of(calls[i], "id")},
+        {{"id", text_in(calls[i], "id")},
          {"type", "function"},
          {"function", {{"name", name}, {"arguments", arguments == nullptr ? OrderedJson("{}") : *arguments}}}});
   }

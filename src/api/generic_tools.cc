@@ -4,6 +4,8 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
+
 namespace vlcache {
 namespace {
 
@@ -11,14 +13,9 @@ using OrderedJson = nlohmann::ordered_json;
 
 enum class Detail { kSchema, kDescription, kSignature };
 
-std::string member_text(const OrderedJson& object, const char* key) {
-  const auto at = object.is_object() ? object.find(key) : object.end();
-  return object.is_object() && at != object.end() && at->is_string() ? at->get<std::string>() : "";
-}
-
 // "at: \"sky\" | \"sea\"", "n?: integer"
 std::string parameter_text(const std::string& name, const OrderedJson& schema, bool required) {
-  std::string type = member_text(schema, "type");
+  std::string type = text_in(schema, "type");
   if (schema.is_object() && schema.contains("enum") && schema["enum"].is_array() && schema["enum"].size() <= 8) {
     type.clear();
     for (const OrderedJson& value : schema["enum"]) type += (type.empty() ? "" : " | ") + value.dump();
@@ -37,13 +34,13 @@ std::string signature(const OrderedJson& function) {
       text += (text.empty() ? "" : ", ") + parameter_text(name, schema, required);
     }
   }
-  return member_text(function, "name") + "(" + text + ")";
+  return text_in(function, "name") + "(" + text + ")";
 }
 
 std::string tool_line(const OrderedJson& tool, Detail detail) {
   const OrderedJson& function = tool["function"];
   if (detail == Detail::kSchema) return function.dump();
-  const std::string description = member_text(function, "description");
+  const std::string description = text_in(function, "description");
   std::string first = description.substr(0, description.find_first_of("\r\n"));
   if (const size_t end = first.find(". "); end != first.npos) first.resize(end + 1);
   return signature(function) + (detail == Detail::kSignature || first.empty() ? "" : " - " + first);
@@ -71,7 +68,7 @@ GenericTools generic_tools(const OrderedJson& tools, int64_t max_tokens,
     std::string left_out;
     while (!lines.empty() && n_tokens(out.text) > max_tokens) {
       lines.pop_back();
-      const std::string name = member_text(tools[lines.size()]["function"], "name");
+      const std::string name = text_in(tools[lines.size()]["function"], "name");
       left_out = left_out.empty() ? name : name + ", " + left_out;
       out.text = tools_text(lines);
     }
@@ -83,7 +80,7 @@ GenericTools generic_tools(const OrderedJson& tools, int64_t max_tokens,
 }
 
 OrderedJson with_system_text(OrderedJson messages, const std::string& text) {
-  if (!messages.empty() && messages[0].value("role", "") == "system") {
+  if (!messages.empty() && text_in(messages[0], "role") == "system") {
     OrderedJson& content = messages[0]["content"];
     if (content.is_array()) {
       content.push_back({{"type", "text"}, {"text", "\n\n" + text}});

@@ -11,6 +11,7 @@
 #include "api/json_fields.h"
 #include "api/result_json.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/sha256.h"
 #include "base/threads.h"
 #include "engine/prompt/document_reader.h"
@@ -409,7 +410,7 @@ void Api::recall(OrderedJson& body, const std::string& owner) const {
   const OrderedJson* input = find_field(body, "input");
   if (input != nullptr && input->is_string()) items.push_back({{"role", "user"}, {"content", *input}});
   for (const OrderedJson& item : input != nullptr && input->is_array() ? *input : OrderedJson::array()) {
-    const bool refers = item.is_object() && item.value("type", OrderedJson()) == "item_reference";
+    const bool refers = text_in(item, "type") == "item_reference";
     OrderedJson referred;
     if (refers) referred = responses_.find_item(owner, string_field(item, "id", "input"));
     items.push_back(referred.is_null() ? item : referred);
@@ -419,9 +420,7 @@ void Api::recall(OrderedJson& body, const std::string& owner) const {
 
 void Api::responses(const HttpRequest& request, const ExchangePtr& exchange) {
   OrderedJson body = parse_body(request.body);
-  const OrderedJson* salt = find_field(body, "cache_salt");
-  const std::string owner =
-      limits_of(exchange).caller + '\n' + (salt != nullptr && salt->is_string() ? salt->get<std::string>() : "");
+  const std::string owner = limits_of(exchange).caller + '\n' + text_in(body, "cache_salt");
   recall(body, owner);
   ResponsesPlan tools;
   OrderedJson chat = chat_of_responses(body, tools);

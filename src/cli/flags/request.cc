@@ -4,9 +4,12 @@
 #include <algorithm>
 #include <array>
 
+#include "api/answer_format.h"
+#include "api/json_fields.h"
 #include "api/reuse_choice.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/json_text.h"
 #include "base/nearest.h"
 
 namespace vlcache {
@@ -125,18 +128,31 @@ class PartReader {
   size_t next_ = 0;
 };
 
+// What templates and their probes rely on; what else a message has is for its template to read.
+void check_message(const OrderedJson& message, const std::string& where) {
+  if (text_in(message, "role").empty()) fail(where + ": expected {role, content}, found " + shown_json(message));
+  if (const OrderedJson* content = find_field(message, "content"); content != nullptr && !content->is_string()) {
+    if (!content->is_array())
+      fail(where + ".content: expected a text or a list of parts, found " + shown_json(*content));
+    const auto bad =
+        std::ranges::find_if(*content, [](const OrderedJson& part) { return text_in(part, "type").empty(); });
+    if (bad != content->end()) fail(where + ".content: expected parts with a type, found " + shown_json(*bad));
+  }
+  if (const OrderedJson* calls = find_field(message, "tool_calls"); calls != nullptr) {
+    read_tool_calls(*calls, where + ".tool_calls");  // for its errors
+  }
+}
+
 // Turns every image's part into a bare {"type": "image"}, every video's into {"type": "video"}; `q` then has their
 // paths in the order of the parts.
 void take_media(Question& q) {
   if (!q.messages.is_array() || q.messages.empty()) fail("messages: expected a list of {role, content}");
   PartReader<std::string> images("image", "picture", path_of, std::move(q.images));
   PartReader<VideoPath> videos("video", "video", video_of, std::move(q.videos));
-  for (OrderedJson& message : q.messages) {
-    if (!message.is_object() || !message.contains("role") || !message["role"].is_string()) {
-      const std::string found = message.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-      fail("messages: expected {role, content}, found " + found.substr(0, 60));
-    }
-    if (!message.contains("content") || !message["content"].is_array()) continue;
+  for (size_t i = 0; i < q.messages.size(); ++i) {
+    OrderedJson& message = q.messages[i];
+    check_message(message, item_name("messages", i));
+    if (find_field(message, "content") == nullptr || !message["content"].is_array()) continue;
     for (OrderedJson& part : message["content"]) {
       images.take(part);
       videos.take(part);

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 namespace vlcache {
 namespace {
 
@@ -131,6 +133,19 @@ TEST(Request, BudgetWithoutPolicyReplacesThePolicyOfTheFlags) {
 TEST(Request, KeepsTheKeysOfMessagesInOrder) {
   const Question r = *read(R"({"messages": [{"role": "user", "zeta": 1, "alpha": 2, "content": "x"}]})").question;
   EXPECT_EQ(r.messages.dump(), R"([{"role":"user","zeta":1,"alpha":2,"content":"x"}])");
+}
+
+TEST(Request, MessagesAreCheckedBeforeTemplatesReadThem) {
+  const std::string before = R"({"messages": [{"role": "user", "content": "q"}, )", after = "]}";
+  for (const auto& [message, says] : std::map<std::string, const char*>{
+           {R"({"role": "tool", "content": [1]})", "messages[1].content: expected parts with a type, found 1"},
+           {R"({"role": "user", "content": [{"type": {}}]})", "messages[1].content: expected parts with a type"},
+           {R"({"role": "user", "content": 5})", "messages[1].content: expected a text or a list of parts, found 5"},
+           {R"({"role": "assistant", "tool_calls": [1]})", "messages[1].tool_calls[0].function: expected"},
+           {R"({"role": "assistant", "tool_calls": [{"function": {"name": 4}}]})", "function.name: expected a name"}}) {
+    EXPECT_THAT(error_of(before + message + after), HasSubstr(says));
+  }
+  read(before + R"({"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f"}}]})" + after);
 }
 
 TEST(Request, ErrorsAreNeverEmpty) {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "io/chat/chat_template.h"
 #include "io/chat/content_forms.h"
 #include "io/chat/tool_forms.h"
@@ -36,8 +37,8 @@ OrderedJson some_tools() {
 size_t count_parts(const OrderedJson& message, const char* type) {
   const auto content = message.find("content");
   if (content == message.end() || !content->is_array()) return 0;
-  return static_cast<size_t>(std::ranges::count_if(
-      *content, [&](const OrderedJson& part) { return part.is_object() && part.value("type", "") == type; }));
+  return static_cast<size_t>(
+      std::ranges::count_if(*content, [&](const OrderedJson& part) { return text_in(part, "type") == type; }));
 }
 
 size_t count(std::string_view text, std::string_view piece) {
@@ -192,7 +193,7 @@ void ChatTemplates::check_shown(const OrderedJson& messages, const Compiled& com
   size_t n_given = 0;
   for (const OrderedJson& message : messages) {
     const size_t n = count_parts(message, type);
-    if (n > 0) by_role[message.value("role", "")] += n;
+    if (n > 0) by_role[text_in(message, "role")] += n;
     n_given += n;
   }
   const size_t n_shown = n_given == 0 ? 0 : count(text, marker);

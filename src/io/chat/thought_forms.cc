@@ -2,14 +2,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
+
 namespace vlcache {
 namespace {
 
 constexpr std::string_view kBlank = " \t\r\n";
 
-bool is_assistant(const OrderedJson& message) {
-  return message.is_object() && message.value("role", "") == "assistant";
-}
+bool is_assistant(const OrderedJson& message) { return text_in(message, "role") == "assistant"; }
 
 // The text at the beginning of a content; null: there is none.
 std::string* first_text(OrderedJson& message) {

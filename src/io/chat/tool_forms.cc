@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/exact_json.h"
+#include "base/json_text.h"
 
 namespace vlcache {
 namespace {
@@ -27,7 +28,7 @@ bool calls_tools(const OrderedJson& message) {
   return calls != message.end() && calls->is_array() && !calls->empty();
 }
 
-bool is_result(const OrderedJson& message) { return message.value("role", "") == "tool"; }
+bool is_result(const OrderedJson& message) { return text_in(message, "role") == "tool"; }
 
 // Texts and the rest of a content, parts in their order.
 struct Content {
@@ -40,8 +41,8 @@ Content split(const OrderedJson& message) {
   const OrderedJson content = message.value("content", OrderedJson(""));
   if (content.is_string()) out.text = content.get<std::string>();
   for (const OrderedJson& part : content.is_array() ? content : OrderedJson::array()) {
-    if (part.value("type", "") == "text") {
-      out.text += part.value("text", "");
+    if (text_in(part, "type") == "text") {
+      out.text += text_in(part, "text");
     } else {
       out.others.push_back(part);
     }
@@ -70,7 +71,7 @@ std::string call_text(const OrderedJson& call) {
   const OrderedJson function = call.value("function", OrderedJson::object());
   const OrderedJson arguments = function.value("arguments", OrderedJson::object());
   const std::string text = arguments.is_string() ? arguments.get<std::string>() : dump_exact_json(arguments);
-  return "{\"name\": " + OrderedJson(function.value("name", "")).dump() + ", \"arguments\": " + text + "}";
+  return "{\"name\": " + OrderedJson(text_in(function, "name")).dump() + ", \"arguments\": " + text + "}";
 }
 
 // Rewrites a message about tools for a template without a form for them.
@@ -87,7 +88,7 @@ void spell_out(const OrderedJson& message, OrderedJson& out, bool& after_result)
     std::string text = split(message).text;
     for (const OrderedJson& call : message["tool_calls"]) text += (text.empty() ? "" : "\n") + call_text(call);
     out.push_back({{"role", "assistant"}, {"content", text}});
-  } else if (after_result && message.value("role", "") == "user") {
+  } else if (after_result && text_in(message, "role") == "user") {
     add_to_user(out, OrderedJson::array({text_part("\n")}));
     add_to_user(out, parts_of(message));
   } else {
@@ -121,11 +122,6 @@ void with_arguments(OrderedJson& message, bool as_text, bool as_any) {
   }
 }
 
-std::string text_of(const OrderedJson& object, const char* field) {
-  const auto found = object.is_object() ? object.find(field) : object.end();
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
 // Splits a message with several calls into one message per call, each followed by the results with its id.
 OrderedJson one_call_each(const OrderedJson& messages) {
   OrderedJson out = OrderedJson::array();
@@ -142,7 +138,7 @@ OrderedJson one_call_each(const OrderedJson& messages) {
       one["tool_calls"] = OrderedJson::array({call});
       out.push_back(one);
       one["content"] = "";
-      const auto answers = [&](const OrderedJson& r) { return text_of(r, "tool_call_id") == text_of(call, "id"); };
+      const auto answers = [&](const OrderedJson& r) { return text_in(r, "tool_call_id") == text_in(call, "id"); };
       for (const OrderedJson& result : results) {
         if (answers(result)) out.push_back(result);
       }
@@ -163,11 +159,11 @@ void add_ids(OrderedJson& messages) {
       for (OrderedJson& call : message["tool_calls"]) {
         if (!call.is_object()) continue;
         ++n_calls;
-        if (text_of(call, "id").empty()) call["id"] = "call_" + std::to_string(n_calls);
-        open.push_back(text_of(call, "id"));
+        if (text_in(call, "id").empty()) call["id"] = "call_" + std::to_string(n_calls);
+        open.push_back(text_in(call, "id"));
       }
     } else if (is_result(message)) {
-      const std::string id = text_of(message, "tool_call_id");
+      const std::string id = text_in(message, "tool_call_id");
       if (!id.empty()) {
         std::erase(open, id);
       } else if (!open.empty()) {
@@ -284,7 +280,7 @@ OrderedJson ToolForms::fit(const OrderedJson& messages) {
     }
     if (!is_result(message) && !images.empty()) {
       out.push_back({{"role", "user"}, {"content", std::exchange(images, OrderedJson::array())}});
-      if (message.value("role", "") == "user") {
+      if (text_in(message, "role") == "user") {
         add_to_user(out, parts_of(message));
         continue;
       }

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json_text.h"
+
 namespace vlcache {
 namespace {
 
@@ -17,11 +19,7 @@ OrderedJson user_turn(std::string_view text) { return turn("user", text); }
 OrderedJson assistant_turn(std::string_view text) { return turn("assistant", text); }
 OrderedJson system_turn(std::string_view text) { return turn("system", text); }
 
-bool is_role(const OrderedJson& message, std::string_view role) {
-  const auto found = message.is_object() ? message.find("role") : message.end();
-  return message.is_object() && found != message.end() && found->is_string() &&
-         found->get_ref<const std::string&>() == role;
-}
+bool is_role(const OrderedJson& message, std::string_view role) { return text_in(message, "role") == role; }
 
 bool is_empty(const OrderedJson& content) {
   return content.is_null() || (content.is_string() && content.get_ref<const std::string&>().empty()) ||
@@ -30,7 +28,7 @@ bool is_empty(const OrderedJson& content) {
 
 OrderedJson text_of(std::string_view text) { return {{"type", "text"}, {"text", text}}; }
 
-bool is_text(const OrderedJson& part) { return part.is_object() && part.value("type", "") == "text"; }
+bool is_text(const OrderedJson& part) { return text_in(part, "type") == "text"; }
 
 // One content of two, with a blank line between their texts.
 OrderedJson joined_contents(const OrderedJson& a, const OrderedJson& b) {

@@ -5,6 +5,7 @@
 #include "api/json_fields.h"
 #include "api/result_json.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "engine/engine.h"
 #include "engine/image_entries.h"
 #include "server/http/json_reply.h"
@@ -22,8 +23,7 @@ bool refuse_others(const ExchangePtr& exchange) {
 }
 
 Sha256Digest read_id(const OrderedJson& body) {
-  const OrderedJson* id = find_field(body, "id");
-  const std::string text = id != nullptr && id->is_string() ? id->get<std::string>() : "";
+  const std::string text = text_in(body, "id");
   Sha256Digest digest{};
   bool good = text.size() == 2 * digest.size();
   for (size_t i = 0; good && i < digest.size(); ++i) {

@@ -6,6 +6,8 @@
 
 #include "api/json_fields.h"
 #include "api/request_builder.h"
+#include "base/json.h"
+#include "base/json_text.h"
 #include "server/protocol/image_parts.h"
 
 namespace vlcache {
@@ -174,15 +176,13 @@ void read_thought(const OrderedJson& message, OrderedJson& out) {
 void take_thinking_parts(OrderedJson& content, OrderedJson& message) {
   if (!content.is_array()) return;
   std::string thought;
-  const auto is_thinking = [](const OrderedJson& part) {
-    return part.is_object() && part.value("type", "") == "thinking";
-  };
+  const auto is_thinking = [](const OrderedJson& part) { return text_in(part, "type") == "thinking"; };
   for (const OrderedJson& part : content) {
     if (!is_thinking(part)) continue;
     const OrderedJson said = part.value("thinking", OrderedJson(""));
     if (said.is_string()) thought += said.get<std::string>();
     for (const OrderedJson& inner : said.is_array() ? said : OrderedJson::array()) {
-      if (inner.is_object()) thought += inner.value("text", "");
+      thought += text_in(inner, "text");
     }
   }
   OrderedJson rest = OrderedJson::array();
@@ -204,7 +204,7 @@ void read_content(OrderedJson& content, const std::string& where, ImageParts& im
   for (size_t i = 0; i < content.size(); ++i) {
     const OrderedJson& part = content[i];
     const std::string at = where + "[" + std::to_string(i) + "]";
-    const std::string type = part.is_object() ? part.value("type", "") : "";
+    const std::string type = text_in(part, "type");
     if (type == "text" && part.contains("text") && part["text"].is_string()) {
       parts.push_back({{"type", "text"}, {"text", part["text"]}});
     } else if (type == "refusal" && part.contains("refusal") && part["refusal"].is_string()) {
@@ -216,8 +216,8 @@ void read_content(OrderedJson& content, const std::string& where, ImageParts& im
     } else if (type == "video_url" || type == "video" || type == "input_video") {
       images.add_video(part, at, parts);
     } else {
-      bad_field(at + ": expected a part of type \"text\", \"image_url\", \"video_url\" or \"file\", found \"" + type +
-                "\"");
+      bad_field(at + ": expected a part of type \"text\", \"image_url\", \"video_url\" or \"file\", found " +
+                shown_json(part));
     }
   }
   content = std::move(parts);

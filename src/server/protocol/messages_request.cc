@@ -6,6 +6,7 @@
 
 #include "api/json_fields.h"
 #include "api/request_fields.h"
+#include "base/json_text.h"
 #include "server/protocol/chat_request.h"
 
 namespace vlcache {
@@ -36,17 +37,12 @@ OrderedJson image_part(const OrderedJson& block, const std::string& where) {
 
 void add_parts(const OrderedJson* content, const std::string& where, OrderedJson& parts);
 
-std::string text_or(const OrderedJson& block, const char* key) {
-  const OrderedJson* value = find_field(block, key);
-  return value != nullptr && value->is_string() ? value->get<std::string>() : "";
-}
-
 // A PDF as a chat completion's part has it.
 OrderedJson file_part(const OrderedJson& block, const OrderedJson& source, const std::string& at) {
   const std::string type = string_field(source, "type", at);
   OrderedJson file = OrderedJson::object();
   if (type == "base64") {
-    if (const std::string media = text_or(source, "media_type"); !media.empty() && media != "application/pdf") {
+    if (const std::string media = text_in(source, "media_type"); !media.empty() && media != "application/pdf") {
       bad_field(at + ".media_type: expected \"application/pdf\", found \"" + media + "\"");
     }
     file["file_data"] = "data:application/pdf;base64," + string_field(source, "data", at);
@@ -57,7 +53,7 @@ OrderedJson file_part(const OrderedJson& block, const OrderedJson& source, const
   } else {
     bad_field(at + ".type: expected \"base64\", \"url\", \"text\" or \"content\", found \"" + type + "\"");
   }
-  if (const std::string title = text_or(block, "title"); !title.empty()) file["filename"] = title;
+  if (const std::string title = text_in(block, "title"); !title.empty()) file["filename"] = title;
   OrderedJson part{{"type", "file"}, {"file", std::move(file)}};
   if (const OrderedJson* choice = find_field(block, "vlcache"); choice != nullptr) part["vlcache"] = *choice;
   return part;
@@ -71,7 +67,7 @@ void add_document(const OrderedJson& block, const std::string& where, OrderedJso
   const std::string type = string_field(*source, "type", at);
   std::string before;
   for (const char* key : {"title", "context"}) {
-    if (const std::string text = text_or(block, key); !text.empty()) before += text + "\n";
+    if (const std::string text = text_in(block, key); !text.empty()) before += text + "\n";
   }
   if (!before.empty()) parts.push_back(text_part(before));
   if (type == "text") {
@@ -94,10 +90,10 @@ void add_block(const OrderedJson& block, const std::string& where, OrderedJson& 
   } else if (type == "document") {
     add_document(block, where, parts);
   } else if (type == "search_result") {
-    parts.push_back(text_part(text_or(block, "title") + "\n" + text_or(block, "source") + "\n"));
+    parts.push_back(text_part(text_in(block, "title") + "\n" + text_in(block, "source") + "\n"));
     add_parts(find_field(block, "content"), where + ".content", parts);
   } else if (type == "tool_reference") {
-    parts.push_back(text_part("Tool: " + text_or(block, "tool_name") + "\n"));
+    parts.push_back(text_part("Tool: " + text_in(block, "tool_name") + "\n"));
   } else {
     bad_field(where + ".type: expected text, image, document, search_result or tool_reference, found \"" + type + "\"");
   }
@@ -122,10 +118,7 @@ OrderedJson parts_of(const OrderedJson* content, const std::string& where) {
   return parts;
 }
 
-bool is_block(const OrderedJson& block, std::string_view type) {
-  const OrderedJson* found = block.is_object() ? find_field(block, "type") : nullptr;
-  return found != nullptr && found->is_string() && found->get_ref<const std::string&>() == type;
-}
+bool is_block(const OrderedJson& block, std::string_view type) { return text_in(block, "type") == type; }
 
 OrderedJson call_of(const OrderedJson& block, const std::string& where) {
   const OrderedJson* input = find_field(block, "input");
@@ -136,10 +129,7 @@ OrderedJson call_of(const OrderedJson& block, const std::string& where) {
            {{"name", string_field(block, "name", where)}, {"arguments", input == nullptr ? "{}" : input->dump()}}}};
 }
 
-bool has_type_end(const OrderedJson& block, std::string_view end) {
-  const OrderedJson* type = block.is_object() ? find_field(block, "type") : nullptr;
-  return type != nullptr && type->is_string() && type->get_ref<const std::string&>().ends_with(end);
-}
+bool has_type_end(const OrderedJson& block, std::string_view end) { return text_in(block, "type").ends_with(end); }
 
 // Of a client's tool, or of one that another server ran: web_search_tool_result, mcp_tool_result.
 bool is_result(const OrderedJson& block) {
@@ -165,9 +155,10 @@ OrderedJson result_of(const OrderedJson& block, const std::string& where) {
   return {{"role", "tool"}, {"tool_call_id", string_field(block, "tool_use_id", where)}, {"content", std::move(said)}};
 }
 
-// The user's text comes after the results of the tools in the same message.
+// The user's text comes after the results of the tools in the same message. Adds one message at least.
 void add_user(const OrderedJson& blocks, const std::string& where, OrderedJson& messages) {
   OrderedJson said = OrderedJson::array();
+  const size_t n_before = messages.size();
   for (size_t i = 0; i < blocks.size(); ++i) {
     const OrderedJson& block = blocks[i];
     const std::string at = item_name(where, i);
@@ -177,7 +168,9 @@ void add_user(const OrderedJson& blocks, const std::string& where, OrderedJson& 
       add_block(block, at, said);
     }
   }
-  if (!said.empty()) messages.push_back({{"role", "user"}, {"content", std::move(said)}});
+  if (!said.empty() || messages.size() == n_before) {
+    messages.push_back({{"role", "user"}, {"content", std::move(said)}});
+  }
 }
 
 void add_assistant(const OrderedJson& blocks, const std::string& where, OrderedJson& messages) {
@@ -291,7 +284,7 @@ void add_tools(const OrderedJson& body, OrderedJson& chat) {
   if (!choice->is_object()) bad_field("tool_choice: expected an object");
   const std::string type = string_field(*choice, "type", "tool_choice");
   const OrderedJson* functions = find_field(chat, "tools");
-  const auto is_named = [&](const OrderedJson& tool) { return tool["function"]["name"] == text_or(*choice, "name"); };
+  const auto is_named = [&](const OrderedJson& tool) { return tool["function"]["name"] == text_in(*choice, "name"); };
   const bool has_named = functions != nullptr && std::ranges::any_of(*functions, is_named);
   if (left_out && (functions == nullptr || (type == "tool" && !has_named))) {
     chat["tool_choice"] = functions == nullptr ? "none" : "auto";

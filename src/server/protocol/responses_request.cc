@@ -6,17 +6,13 @@
 
 #include "api/json_fields.h"
 #include "api/request_fields.h"
+#include "base/json_text.h"
 #include "server/protocol/chat_request.h"
 
 namespace vlcache {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
-
-std::string text_field(const OrderedJson& object, const char* key) {
-  const OrderedJson* value = find_field(object, key);
-  return value != nullptr && value->is_string() ? value->get<std::string>() : "";
-}
 
 OrderedJson item_part(const OrderedJson& part, const std::string& where) {
   if (!part.is_object()) bad_field(where + ": expected an object");
@@ -108,7 +104,7 @@ class ItemReader {
   void add_thought(const OrderedJson& item) {
     for (const char* key : {"content", "summary"}) {
       const OrderedJson* parts = find_field(item, key);
-      std::string text = parts == nullptr ? text_field(item, "text") : "";
+      std::string text = parts == nullptr ? text_in(item, "text") : "";
       for (const OrderedJson& part : parts != nullptr && parts->is_array() ? *parts : OrderedJson::array()) {
         if (part.is_object() && part.contains("text") && part["text"].is_string()) {
           text += (text.empty() ? "" : "\n") + part["text"].get<std::string>();
@@ -136,7 +132,7 @@ class ItemReader {
 
   // That of the function which the tool became.
   static std::string name_of(const OrderedJson& item, const std::string& where) {
-    const std::string space = text_field(item, "namespace"), name = string_field(item, "name", where);
+    const std::string space = text_in(item, "namespace"), name = string_field(item, "name", where);
     return space.empty() ? name : space + "__" + name;
   }
 
@@ -167,7 +163,7 @@ class ItemReader {
     add_call(item, name != nullptr && name->is_string() ? name->get<std::string>() : kind,
              own != nullptr && arguments.size() == 1 ? *own : OrderedJson(arguments.dump()));
     if (find_field(item, "call_id") != nullptr && result.is_null()) return;  // its output is an item of its own
-    if (result.is_null()) result = item.value("status", "completed");
+    if (result.is_null()) result = text_in(item, "status").empty() ? "completed" : text_in(item, "status");
     if (type == "image_generation_call") result = "an image";
     messages_.push_back({{"role", "tool"}, {"tool_call_id", id_of(item)}, {"content", text_of_output(result)}});
   }
@@ -180,7 +176,7 @@ class ItemReader {
     OrderedJson content;
     const OrderedJson* output = find_field(item, "output");
     const auto has_type = [](const OrderedJson& part) { return part.is_object() && part.contains("type"); };
-    if (output != nullptr && output->is_object() && output->value("type", "") == "computer_screenshot") {
+    if (output != nullptr && text_in(*output, "type") == "computer_screenshot") {
       content = OrderedJson::array({item_part(*output, where + ".output")});
     } else if (output != nullptr && output->is_array() && std::ranges::all_of(*output, has_type)) {
       content = item_parts(output, where + ".output");
@@ -189,7 +185,7 @@ class ItemReader {
     } else {
       OrderedJson rest = item;
       for (const char* key : {"type", "id", "call_id", "status"}) rest.erase(key);
-      content = rest.empty() ? item.value("status", "") : rest.dump();
+      content = rest.empty() ? text_in(item, "status") : rest.dump();
     }
     messages_.push_back({{"role", "tool"}, {"tool_call_id", id_of(item)}, {"content", std::move(content)}});
   }
@@ -234,11 +230,10 @@ void add_tool(const OrderedJson& tool, const std::string& at, const std::string&
   if (!space.empty()) known.namespaced[flat] = {space, name};
   if (type == "custom") {
     known.custom.insert(flat);
-    std::string description =
-        tool.value("description", OrderedJson("")).is_string() ? tool.value("description", "") : "";
+    std::string description = text_in(tool, "description");
     const OrderedJson* format = find_field(tool, "format");
     if (format != nullptr && format->is_object() && format->contains("definition")) {
-      description += "\nThe input follows this grammar:\n" + text_field(*format, "definition");
+      description += "\nThe input follows this grammar:\n" + text_in(*format, "definition");
     }
     function = {{"description", description},
                 {"parameters",
@@ -255,11 +250,11 @@ void add_tool(const OrderedJson& tool, const std::string& at, const std::string&
 // The choice among the functions that remain.
 OrderedJson choice_of(const OrderedJson& choice, const ResponsesPlan& known, OrderedJson& functions) {
   const auto flat_name = [](const OrderedJson& tool) {
-    const std::string name = text_field(tool, "name"), space = text_field(tool, "namespace");
+    const std::string name = text_in(tool, "name"), space = text_in(tool, "namespace");
     return space.empty() ? name : space + "__" + name;
   };
   if (!choice.is_object()) return known.names.empty() ? OrderedJson("none") : choice;
-  const std::string type = text_field(choice, "type");
+  const std::string type = text_in(choice, "type");
   if (type == "allowed_tools") {
     const OrderedJson* allowed = find_field(choice, "tools");
     std::set<std::string> names;
@@ -272,7 +267,7 @@ OrderedJson choice_of(const OrderedJson& choice, const ResponsesPlan& known, Ord
     }
     functions = std::move(kept);
     if (functions.empty()) return "none";
-    return text_field(choice, "mode") == "required" ? "required" : "auto";
+    return text_in(choice, "mode") == "required" ? "required" : "auto";
   }
   if (find_field(choice, "name") != nullptr) {
     return {{"type", "function"}, {"function", {{"name", flat_name(choice)}}}};
@@ -290,7 +285,7 @@ void add_functions(const OrderedJson& body, ResponsesPlan& known, OrderedJson& c
   const OrderedJson* input = find_field(body, "input");
   for (size_t i = 0; input != nullptr && input->is_array() && i < input->size(); ++i) {
     const OrderedJson& item = (*input)[i];
-    const std::string type = item.is_object() ? text_field(item, "type") : "";
+    const std::string type = text_in(item, "type");
     if (type != "additional_tools" && type != "tool_search_output") continue;  // what a search found may be called
     const OrderedJson* tools = find_field(item, "tools");
     for (size_t k = 0; tools != nullptr && tools->is_array() && k < tools->size(); ++k) {
