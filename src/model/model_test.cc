@@ -9,6 +9,7 @@
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <set>
 
 #include "base/error.h"
@@ -48,6 +49,17 @@ class ModelTest : public testing::Test {
     const std::string text = header.dump(), data = file.substr(sizeof length + length);
     length = text.size();
     write("model.safetensors", std::string(reinterpret_cast<const char*>(&length), sizeof length) + text + data);
+  }
+  // The first bytes of a tensor of the copy: those that `bytes(n)` gives, of n that the tensor has.
+  template <typename Bytes>
+  void change(const std::string& tensor, const Bytes& bytes) {
+    std::string file = read_text_file(dir_ / "model.safetensors");
+    uint64_t length = 0;
+    std::memcpy(&length, file.data(), sizeof length);
+    const Json header = parse_json(std::string_view(file).substr(sizeof length, length), "header");
+    const auto begin = header.at(tensor)["data_offsets"][0].get<size_t>();
+    const std::string changed = bytes(header.at(tensor)["data_offsets"][1].get<size_t>() - begin);
+    write("model.safetensors", file.replace(sizeof length + length + begin, changed.size(), changed));
   }
   std::string load_error() {
     return error_of([&] { Model::load(Checkpoint(dir_), *backend_); });
@@ -116,15 +128,75 @@ TEST_F(ModelTest, SensitiveMatricesHaveMoreBits) {
   }
 }
 
+void expect_listed(const std::filesystem::path& folder, Backend& backend, const WeightForms& forms) {
+  SCOPED_TRACE(folder.string());
+  const Checkpoint checkpoint(folder);
+  const ModelConfig config = Model::read_config(checkpoint);
+  const auto model = Model::load(checkpoint, config, backend, {.forms = forms});
+  const Weights& loaded = model->weights();
+  for (const bool hashed : {true, false}) {
+    const Model::Listing listing = Model::list(checkpoint, config, backend, forms, hashed);
+    EXPECT_EQ(listing.weights.matrices, loaded.matrices);
+    EXPECT_EQ(listing.weights.bytes, loaded.bytes);
+    EXPECT_EQ(listing.weights.n_parameters, loaded.n_parameters);
+    EXPECT_EQ(listing.fingerprint, hashed ? std::optional(model->fingerprint()) : std::nullopt);
+  }
+}
+
+// Values 0.15 steps from a grid of 16, in bf16; rows of `width`.
+std::string values_near_grid(size_t n_bytes, size_t width) {
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal(0.0f, 0.15f);
+  std::vector<bf16> values(n_bytes / sizeof(bf16));
+  for (size_t i = 0; i < values.size(); ++i) {
+    const size_t k = i % width % 32;
+    const auto code = static_cast<float>(k == 0 ? 0 : k == 1 ? 15 : random() % 16);
+    values[i] = to_bf16(0.01f * (code - 8 + normal(random)));
+  }
+  return {reinterpret_cast<const char*>(values.data()), n_bytes};
+}
+
+// Of a fused matrix only the part whose values lie near a grid of 16.
+TEST_F(ModelTest, WhatIsNearAGridIsKeptInEightBits) {
+  copy("llama-gqa4");
+  change("model.layers.1.self_attn.k_proj.weight", [](size_t n_bytes) { return values_near_grid(n_bytes, 128); });
+  const auto load = [&](WeightChoice text) {
+    return Model::load(Checkpoint(dir_), *backend_, {.forms = {.text = text}});
+  };
+  const auto model = load(WeightChoice::kInt4);
+  const TextLayerWeights &first = model->weights().text.layers[0], &second = model->weights().text.layers[1];
+  ASSERT_EQ(first.qkv.segments.size(), 1u);
+  EXPECT_EQ(first.qkv.segments[0].form, kInt4);
+  ASSERT_EQ(second.qkv.segments.size(), 3u);
+  EXPECT_EQ(second.qkv.segments[0].form, kInt4);
+  EXPECT_EQ(second.qkv.segments[1].form, kInt8);
+  EXPECT_EQ(second.qkv.segments[1].n_out, model->config().text.layer(1).kv_size());
+  EXPECT_EQ(second.qkv.segments[2].form, kInt4);
+  EXPECT_EQ(std::ranges::count(model->weights().matrices, true, &LoadedMatrix::near_grid), 1);
+  expect_listed(dir_, *backend_, {.text = WeightChoice::kInt4});
+  for (const WeightChoice other : {WeightChoice::kDense, WeightChoice::kInt8}) {
+    const auto unchanged = load(other);
+    EXPECT_EQ(unchanged->weights().text.layers[1].qkv.segments.size(), 1u);
+    EXPECT_EQ(std::ranges::count(unchanged->weights().matrices, true, &LoadedMatrix::near_grid), 0);
+  }
+}
+
+// All experts of a stack have one form.
+TEST_F(ModelTest, StacksOfExpertsNearAGridAreKeptInEightBits) {
+  copy("qwen3-vl-moe");
+  change("model.language_model.layers.1.mlp.experts.gate_up_proj",
+         [](size_t n_bytes) { return values_near_grid(n_bytes, 48); });
+  const auto model = Model::load(Checkpoint(dir_), *backend_, {.forms = {.text = WeightChoice::kInt4}});
+  const TextLayerWeights& w = model->weights().text.layers[1];
+  for (const Weight& expert : w.experts_gate_up) EXPECT_EQ(expert.segments[0].form, kInt8);
+  for (const Weight& expert : w.experts_down) EXPECT_EQ(expert.segments[0].form, kInt4);
+  expect_listed(dir_, *backend_, {.text = WeightChoice::kInt4});
+}
+
 TEST_F(ModelTest, RefusesToQuantiseWhatIsNotANumber) {
   copy("llama-gqa4");
-  std::string file = read_text_file(dir_ / "model.safetensors");
-  uint64_t length = 0;
-  std::memcpy(&length, file.data(), sizeof length);
-  const Json header = parse_json(std::string_view(file).substr(sizeof length, length), "header");
   const std::string name = "model.layers.1.mlp.down_proj.weight";
-  file.replace(sizeof length + length + header[name]["data_offsets"][0].get<size_t>(), 4, std::string(4, '\xff'));
-  write("model.safetensors", file);
+  change(name, [](size_t) { return std::string(4, '\xff'); });
   EXPECT_EQ(load_error(), "no error");
   EXPECT_THAT(error_of([&] { Model::load(Checkpoint(dir_), *backend_, {.forms = {.text = WeightChoice::kInt4}}); }),
               AllOf(HasSubstr(name), HasSubstr("not a number"), HasSubstr("--weights dense")));
@@ -161,21 +233,6 @@ TEST_F(ModelTest, ReportsProgressWithinAMatrix) {
       const auto model = Model::load(Checkpoint(coded_fixture(name)), *backend_, options);
       EXPECT_TRUE(std::ranges::is_sorted(done)) << name;
     }
-  }
-}
-
-void expect_listed(const std::filesystem::path& folder, Backend& backend, const WeightForms& forms) {
-  SCOPED_TRACE(folder.string());
-  const Checkpoint checkpoint(folder);
-  const ModelConfig config = Model::read_config(checkpoint);
-  const auto model = Model::load(checkpoint, config, backend, {.forms = forms});
-  const Weights& loaded = model->weights();
-  for (const bool hashed : {true, false}) {
-    const Model::Listing listing = Model::list(checkpoint, config, backend, forms, hashed);
-    EXPECT_EQ(listing.weights.matrices, loaded.matrices);
-    EXPECT_EQ(listing.weights.bytes, loaded.bytes);
-    EXPECT_EQ(listing.weights.n_parameters, loaded.n_parameters);
-    EXPECT_EQ(listing.fingerprint, hashed ? std::optional(model->fingerprint()) : std::nullopt);
   }
 }
 

@@ -37,6 +37,11 @@ enum class MatrixRole : uint8_t {
 // None: the compute dtype.
 std::optional<QuantForm> form_of(WeightChoice choice, MatrixRole role);
 
+// The form of values that are this far from a grid of 16 (distance_from_grid) where `form` is asked for. Values that
+// moved from a grid by less than a step, as those of a model that was fine-tuned from dequantised weights, would be
+// rounded back to where they began: they get 8 bits instead of 4.
+std::optional<QuantForm> form_near_grid(const std::optional<QuantForm>& form, float distance);
+
 // Consecutive rows of a matrix that are kept in one form.
 struct RowForm {
   int64_t n_rows = 0;

@@ -58,6 +58,23 @@ bool quantise(const RowForms& forms) {
   return std::ranges::any_of(forms, [](const RowForm& f) { return f.form.has_value(); });
 }
 
+// `asked` as it is for values that are so far from a grid of 16; `distances`: of each part of the rows.
+RowForms forms_near_grids(const RowForms& asked, const std::vector<Tensor>& parts,
+                          const std::vector<float>& distances) {
+  RowForms out;
+  size_t at = 0;
+  int64_t n_left = parts[0].rows();  // of the part
+  for (const RowForm& run : asked) {
+    for (int64_t missing = run.n_rows; missing > 0;) {
+      if (n_left == 0) n_left = parts[++at].rows();
+      const int64_t n = std::min(missing, n_left);
+      out.push_back({n, form_near_grid(run.form, distances[at]), run.keep_codes});
+      missing -= n, n_left -= n;
+    }
+  }
+  return out;
+}
+
 // Tells how many rows were read so far, from a thread that is free to; never two at a time.
 class WatchedRows : public QuantSource {
  public:
@@ -120,6 +137,7 @@ Weight WeightLoader::matrix(const std::vector<std::string>& names, const std::ve
   // Codes are quantised again from what they stand for, not from its nearest bf16.
   const bool exact = quantise(forms);
   std::vector<Part> parts;
+  std::vector<float> distances(names.size());  // from a grid of 16, of values that the checkpoint has as such
   std::vector<Buffer> copies;
   int64_t n_values = 0, n_bytes = 0;
   for (size_t i = 0; i < names.size(); ++i) {
@@ -129,6 +147,7 @@ Weight WeightLoader::matrix(const std::vector<std::string>& names, const std::ve
     if (!source_.coded(names[i])) {
       part.values = aligned(names[i], {n_out[i], n_in}, copies);
       part.source_bytes = part.values.bytes();
+      if (quantise(forms)) distances[i] = distance_from_grid(part.values);
     } else {
       part.codes = hashed(source_.stored(names[i], n_out[i], n_in));
       for (const StoredTensor& tensor : part.codes->tensors()) part.source_bytes += std::ssize(tensor.bytes);
@@ -152,7 +171,7 @@ Weight WeightLoader::matrix(const std::vector<std::string>& names, const std::ve
   } else {
     std::vector<Tensor> values;
     for (const Part& part : parts) values.push_back(part.values);
-    w = pack_rows(names[0], values, forms, n_bytes);
+    w = pack_rows(names[0], values, forms, n_bytes, distances);
   }
   for (const std::string& name : names) source_.release(name);
   count(n_values, n_bytes, out_.matrices.back().bytes);
@@ -237,6 +256,9 @@ std::vector<Weight> WeightLoader::stacked(const Stack& stack, const RowForms& fo
   const bool coded = source_.coded_stack(name);
   const Tensor all = coded ? Tensor() : found(name, shape);
   Buffer turned, values;
+  // One form for all of them, so that a product takes them together.
+  const bool measured = quantise(forms) && !coded && !transposed;
+  const float distance = measured ? distance_from_grid(all.view({n * rows, width})) : 0;
   int64_t kept_bytes = 0, source_bytes = 0;
   for (int64_t i = n_restored; i < n; ++i) {  // one by one, so that one of them is in memory at a time
     std::vector<Buffer> copies;
@@ -253,7 +275,7 @@ std::vector<Weight> WeightLoader::stacked(const Stack& stack, const RowForms& fo
       const Tensor from = part;
       part = made(from.dtype, {n_out, n_in}, turned, [&](const Tensor& to) { transpose(from, to); });
     }
-    weights.push_back(pack_rows(name_of(i), {part}, forms, bytes));
+    weights.push_back(pack_rows(name_of(i), {part}, forms, bytes, {distance}));
     kept_bytes += out_.matrices.back().bytes;
     source_bytes += bytes;
     source_.release_part(name, i * bytes, (i + 1) * bytes);
@@ -412,6 +434,9 @@ void WeightLoader::list(const std::string& name, const Weight& w, const RowForms
     loaded.ordered |= !segment.input_order.empty();
   }
   if (quantise(forms)) loaded.quantiser = kQuantiserVersion;
+  const auto is_int8 = [](const auto& rows) { return rows.form == kInt8; };
+  loaded.near_grid =
+      quantise(forms) && std::ranges::any_of(w.segments, is_int8) && !std::ranges::any_of(forms, is_int8);
   CHECK(mode_ != Mode::kLoad || loaded.bytes == w.bytes());
   out_.matrices.push_back(std::move(loaded));
 }
@@ -431,11 +456,13 @@ Weight WeightLoader::pack(const std::vector<std::string>& names, const std::vect
 
 // Rows that neighbours share a form with become one segment, whichever parts they come from.
 Weight WeightLoader::pack_rows(const std::string& name, const std::vector<Tensor>& parts, const RowForms& forms,
-                               int64_t source_bytes) {
+                               int64_t source_bytes, const std::vector<float>& distances) {
   int64_t n_rows = 0;
   for (const Tensor& part : parts) n_rows += part.rows();
+  RowForms kept = forms.empty() ? RowForms{{n_rows, std::nullopt}} : forms;
+  if (!distances.empty()) kept = forms_near_grids(kept, parts, distances);
   RowForms runs;
-  for (const RowForm& next : forms.empty() ? RowForms{{n_rows, std::nullopt}} : forms) {
+  for (const RowForm& next : kept) {
     if (!runs.empty() && runs.back().form == next.form) {
       runs.back().n_rows += next.n_rows;
     } else {

@@ -108,9 +108,10 @@ class WeightLoader {
   // `forms`, here and in keep(): those that were asked for; without, the quantiser made none of its codes.
   void list(const std::string& name, const Weight& w, const RowForms& forms);
   Weight pack(const std::vector<std::string>& names, const std::vector<Tensor>& parts, const RowForms& forms = {});
-  // source_bytes, here and below: what the progress moves by.
+  // source_bytes, here and below: what the progress moves by. distances: of each part, from a grid of 16
+  // (form_near_grid); empty: they do not matter.
   Weight pack_rows(const std::string& name, const std::vector<Tensor>& parts, const RowForms& forms,
-                   int64_t source_bytes);
+                   int64_t source_bytes, const std::vector<float>& distances = {});
   // A matrix of rows that `fill(matrix)` writes, which is not done where nothing is packed.
   template <typename Fill>
   Tensor made(DType dtype, std::array<int64_t, 2> shape, Buffer& memory, const Fill& fill) const {

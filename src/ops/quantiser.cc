@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "base/at.h"
@@ -67,6 +68,25 @@ Fit refine(const Sums& s, Lanes& error) {
   error =
       s.ww + fit.scale * (fit.scale * s.qq - 2.0f * s.qw + 2.0f * fit.low * s.q) + fit.low * (n * fit.low - 2.0f * s.w);
   return fit;
+}
+
+template <typename T>
+T value_at(const std::byte* from, int64_t k) {
+  T value;
+  std::memcpy(&value, from + k * int64_t{sizeof(T)}, sizeof(T));
+  return value;
+}
+
+// Inputs [begin, begin + kGroup) of a row as f32, zeros after the last.
+void load_group(const Tensor& part, int64_t row, int64_t begin, float* out) {
+  const int64_t width = std::min(kGroup, part.row_size() - begin);
+  std::fill(out + width, out + kGroup, 0.0f);
+  const std::byte* from = part.data + (row * part.stride + begin) * dtype_bytes(part.dtype);
+  for (int64_t k = 0; k < width; ++k) {
+    if (part.dtype == DType::kF32) out[k] = value_at<float>(from, k);
+    if (part.dtype == DType::kBF16) out[k] = to_float(value_at<bf16>(from, k));
+    if (part.dtype == DType::kF16) out[k] = f16_to_float(value_at<uint16_t>(from, k));
+  }
 }
 
 // The best fit of a group.
@@ -171,6 +191,37 @@ std::vector<float> by_group(std::span<const float> weights) {
 
 }  // namespace
 
+float distance_from_grid(const Tensor& values) {
+  constexpr int64_t kRows = 32;
+  constexpr float kLargestCode = 15;
+  const int64_t n_rows = std::min(kRows, values.rows());
+  std::vector<float> distances;  // of groups
+  for (int64_t i = 0; i < n_rows; i += kLanes) {
+    for (int64_t begin = 0; begin + kGroup <= values.row_size(); begin += kGroup) {
+      float rows[kLanes][kGroup];
+      for (int64_t lane = 0; lane < kLanes; ++lane)
+        load_group(values, std::min(i + lane, n_rows - 1) * values.rows() / n_rows, begin, rows[lane]);
+      Lanes group[kGroup];
+      for (int64_t k = 0; k < kGroup; ++k) group[k] = Lanes{rows[0][k], rows[1][k], rows[2][k], rows[3][k]};
+      const Fit fit = search(Group<false>{group, nullptr}, kLargestCode);
+      const Lanes steps = inverse(fit.scale);
+      Lanes sum{};
+      for (const Lanes& w : group) {
+        const Lanes place = (w - fit.low) * steps, q = nearest(least(most(place, Lanes{}), all(kLargestCode)));
+        sum += most(place - q, q - place);
+      }
+      for (int64_t lane = 0; lane < kLanes; ++lane) {
+        if (std::isfinite(sum[lane]) && fit.scale[lane] > 0)
+          distances.push_back(sum[lane] / static_cast<float>(kGroup));
+      }
+    }
+  }
+  if (distances.empty()) return 0;
+  const auto middle = distances.begin() + std::ssize(distances) / 2;
+  std::ranges::nth_element(distances, middle);
+  return *middle;
+}
+
 QuantisedRows::QuantisedRows(const QuantForm& form, std::vector<Tensor> parts, std::span<const float> input_weights)
     : form_(form), parts_(std::move(parts)) {
   for (const Tensor& part : parts_)
@@ -185,24 +236,17 @@ QuantisedRows::QuantisedRows(const QuantForm& form, std::vector<Tensor> parts, s
   if (form.min == MinKind::kU8) input_weights_ = by_group(input_weights);
 }
 
-// Inputs [begin, begin + kGroup) of row `row` as f32, zeros after the last.
+// As load_group(); infinity and NaN become 0.
 void QuantisedRows::load(int64_t row, int64_t begin, float* out) const {
   const Tensor* part = parts_.data();
   for (; row >= part->rows(); ++part) row -= part->rows();
-  const int64_t width = std::min(kGroup, n_in_ - begin);
-  std::fill(out + width, out + kGroup, 0.0f);
-  const std::byte* from = part->data + (row * part->stride + begin) * dtype_bytes(part->dtype);
-  for (int64_t k = 0; k < width; ++k) {
-    if (part->dtype == DType::kF32) out[k] = reinterpret_cast<const float*>(from)[k];
-    if (part->dtype == DType::kBF16) out[k] = to_float(reinterpret_cast<const bf16*>(from)[k]);
-    if (part->dtype == DType::kF16) out[k] = f16_to_float(reinterpret_cast<const uint16_t*>(from)[k]);
-  }
+  load_group(*part, row, begin, out);
   uint32_t largest = 0;  // an exponent of ones is that of infinity and NaN
-  for (int64_t k = 0; k < width; ++k) largest = std::max(largest, std::bit_cast<uint32_t>(out[k]) & 0x7fffffffu);
+  for (int64_t k = 0; k < kGroup; ++k) largest = std::max(largest, std::bit_cast<uint32_t>(out[k]) & 0x7fffffffu);
   if (largest < 0x7f800000u) return;
   all_finite_ = false;
   std::replace_if(
-      out, out + width, [](float x) { return !std::isfinite(x); }, 0.0f);
+      out, out + kGroup, [](float x) { return !std::isfinite(x); }, 0.0f);
 }
 
 // Scales and minima of n rows from `first` on, as the bytes of `out`.

@@ -4,11 +4,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <random>
 
 #include "base/at.h"
+#include "base/dtype.h"
 
 namespace vlcache {
 namespace {
@@ -67,6 +70,72 @@ TEST(Quantiser, KeepsWhatItsFormHolds) {
     }
     EXPECT_LT(relative_error(dequantised(QuantisedRows(form, {values.view})), values.memory), 1e-5) << form.describe();
   }
+}
+
+struct Range {
+  float low, high;
+  float largest() const { return std::max(-low, high); }
+};
+
+// Of normal values in a format: `rounded(x, range)` is the format's for x of a group with that range.
+template <typename Rounded>
+float distance_of(const Rounded& rounded) {
+  Values values(64, 1024);
+  for (size_t begin = 0; begin < values.memory.size(); begin += 32) {
+    const std::span group(values.memory.data() + begin, 32);
+    const auto [low, high] = std::ranges::minmax(group);
+    for (float& x : group) x = rounded(x, Range{low, high});
+  }
+  return distance_from_grid(values.view);
+}
+
+float rounded_to(float x, float step) { return step * std::nearbyint(x / step); }
+
+// Of a grid of 16.
+float as_q4_1(float x, const Range& range) {
+  return range.low + rounded_to(x - range.low, (range.high - range.low) / 15);
+}
+
+// With 3 bits below the leading one, as E4M3 has it.
+float as_fp8(float x, const Range& range) {
+  const float y = 448 * x / range.largest(), exponent = std::floor(std::log2(std::max(std::abs(y), 0x1p-9f)));
+  return rounded_to(y, std::exp2(std::max(exponent, -6.0f) - 3)) * range.largest();
+}
+
+TEST(Quantiser, TellsValuesNearAGridFromOthers) {
+  std::mt19937 random(4);
+  std::normal_distribution<float> normal;
+  const auto moved = [&](float steps) {
+    return distance_of(
+        [&](float x, const Range& r) { return as_q4_1(x, r) + steps * normal(random) * (r.high - r.low) / 15; });
+  };
+  EXPECT_LT(distance_of(as_q4_1), 0.001f);
+  EXPECT_LT(distance_of([&](float x, const Range& r) { return to_float(to_bf16(as_q4_1(x, r))); }), 0.01f);
+  EXPECT_NEAR(moved(0.05f), 0.04f, 0.01f);
+  EXPECT_NEAR(moved(0.2f), 0.155f, 0.03f);
+  // Formats of more bits, and values as they come, know of no grid of 16.
+  EXPECT_GT(moved(1), 0.2f);
+  EXPECT_GT(distance_of([](float x, const Range&) { return x; }), 0.2f);
+  EXPECT_GT(distance_of([](float x, const Range&) { return to_float(to_bf16(x)); }), 0.2f);
+  EXPECT_GT(distance_of([](float x, const Range& r) { return rounded_to(x, r.largest() / 16); }), 0.2f);
+  EXPECT_GT(distance_of([](float x, const Range& r) { return rounded_to(x, r.largest() / 127); }), 0.2f);
+  EXPECT_GT(distance_of(as_fp8), 0.2f);
+}
+
+TEST(Quantiser, DistancesOfFewAndInvalidValues) {
+  Values values(3, 83);
+  EXPECT_GT(distance_from_grid(values.view), 0.15f);
+  EXPECT_EQ(distance_from_grid(values.view.slice_rows(0, 0)), 0);
+  Values narrow(64, 31);
+  EXPECT_EQ(distance_from_grid(narrow.view), 0);  // no whole group
+  for (float& x : values.memory) x = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(distance_from_grid(values.view), 0);
+  for (float& x : values.memory) x = 0;
+  EXPECT_EQ(distance_from_grid(values.view), 0);
+  std::vector<std::byte> bytes(64 * sizeof(float) + 1);  // at an odd address
+  std::memcpy(bytes.data() + 1, narrow.memory.data(), 64 * sizeof(float));
+  EXPECT_EQ(distance_from_grid(Tensor(bytes.data() + 1, DType::kF32, {2, 32})),
+            distance_from_grid(Tensor(narrow.memory.data(), DType::kF32, {2, 32})));
 }
 
 TEST(Quantiser, RowsAreWhatTheyAreHoweverTheyAreRead) {

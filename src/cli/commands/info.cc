@@ -181,6 +181,11 @@ void describe_forms(const std::vector<LoadedMatrix>& matrices) {
     line("", format("%s: %lld matrices, %.2f bits a weight (%s)", bytes(sums[i].bytes).c_str(),
                     static_cast<long long>(counts[i]), bits_per_weight(sums[i]), sums[i].form.c_str()));
   }
+  if (const auto n = std::ranges::count(matrices, true, &LoadedMatrix::near_grid); n > 0) {
+    line("", format("%lld matrices are in 8 bits instead of 4: the model was fine-tuned from 4-bit weights, and 4 bits "
+                    "would undo it there",
+                    static_cast<long long>(n)));
+  }
 }
 
 // How memory is divided with these flags.
@@ -267,6 +272,7 @@ void print_info_json(const Found& found, const InfoFlags& flags) {
                         {"form", matrix.form},
                         {"bits_per_weight", bits_per_weight(matrix)},
                         {"bytes", matrix.bytes},
+                        {"near_grid", matrix.near_grid},
                         {"parameters", matrix.n_parameters}});
   }
   const WeightForms forms = weight_forms(flags.model);
