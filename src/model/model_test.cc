@@ -110,21 +110,28 @@ TEST_F(ModelTest, TheQuantiserIsPartOfTheFingerprintWhereItMadeCodes) {
   EXPECT_NE(made, made_later);
 }
 
-// v and down are told apart from what they are fused with, in files with one matrix for all and with one for each.
+// v and down are told apart from what they are fused with, in files with one matrix for all and with one for each; so
+// are k and v that heads share.
 TEST_F(ModelTest, SensitiveMatricesHaveMoreBits) {
   for (const char* name : {"llama-gqa4", "gpt2-tied", "baichuan2"}) {
-    const auto model =
-        Model::load(Checkpoint(fixture_model(name)), *backend_, {.forms = {.text = WeightChoice::kInt4Plus}});
-    const TextLayer& l = model->config().text.layer(0);
-    for (const TextLayerWeights& w : model->weights().text.layers) {
-      ASSERT_EQ(w.qkv.segments.size(), 2u) << name;
-      EXPECT_EQ(w.qkv.segments[0].form, kInt4);
-      EXPECT_EQ(w.qkv.segments[1].form, kInt6);
-      EXPECT_EQ(w.qkv.segments[1].n_out, l.kv_size());
-      EXPECT_EQ(w.down.segments[0].form, kInt6);
-      EXPECT_EQ(w.gate_up.segments[0].form, kInt4);
+    for (const WeightChoice choice : {WeightChoice::kInt4, WeightChoice::kInt4Plus}) {
+      SCOPED_TRACE(std::string(name) + " " + std::string(weight_choice_name(choice)));
+      const auto model = Model::load(Checkpoint(fixture_model(name)), *backend_, {.forms = {.text = choice}});
+      const TextLayer& l = model->config().text.layer(0);
+      const bool shared = l.kv_size() < l.q_size(), plus = choice == WeightChoice::kInt4Plus;
+      EXPECT_EQ(shared, std::string_view(name) == "llama-gqa4");
+      for (const TextLayerWeights& w : model->weights().text.layers) {
+        ASSERT_EQ(w.qkv.segments.size(), shared || plus ? 2u : 1u);
+        EXPECT_EQ(w.qkv.segments[0].form, kInt4);
+        if (shared || plus) {
+          EXPECT_EQ(w.qkv.segments[1].form, kInt6);
+          EXPECT_EQ(w.qkv.segments[1].n_out, (shared ? 2 : 1) * l.kv_size());
+        }
+        EXPECT_EQ(w.down.segments[0].form, plus ? kInt6 : kInt4);
+        EXPECT_EQ(w.gate_up.segments[0].form, kInt4);
+      }
+      EXPECT_EQ(model->weights().text.output().segments[0].form, kInt8);
     }
-    EXPECT_EQ(model->weights().text.output().segments[0].form, kInt8);
   }
 }
 
@@ -165,13 +172,12 @@ TEST_F(ModelTest, WhatIsNearAGridIsKeptInEightBits) {
   };
   const auto model = load(WeightChoice::kInt4);
   const TextLayerWeights &first = model->weights().text.layers[0], &second = model->weights().text.layers[1];
-  ASSERT_EQ(first.qkv.segments.size(), 1u);
-  EXPECT_EQ(first.qkv.segments[0].form, kInt4);
+  ASSERT_EQ(first.qkv.segments.size(), 2u);
   ASSERT_EQ(second.qkv.segments.size(), 3u);
   EXPECT_EQ(second.qkv.segments[0].form, kInt4);
   EXPECT_EQ(second.qkv.segments[1].form, kInt8);
   EXPECT_EQ(second.qkv.segments[1].n_out, model->config().text.layer(1).kv_size());
-  EXPECT_EQ(second.qkv.segments[2].form, kInt4);
+  EXPECT_EQ(second.qkv.segments[2].form, kInt6);
   EXPECT_EQ(std::ranges::count(model->weights().matrices, true, &LoadedMatrix::near_grid), 1);
   expect_listed(dir_, *backend_, {.text = WeightChoice::kInt4});
   for (const WeightChoice other : {WeightChoice::kDense, WeightChoice::kInt8}) {

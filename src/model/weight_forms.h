@@ -31,6 +31,7 @@ struct WeightForms {
 enum class MatrixRole : uint8_t {
   kUsual,
   kSensitive,  // values of attention, and the MLP's way back
+  kShared,     // keys and values that several heads of queries share: few rows, whose errors count several times
   kTokens,     // embeddings and the output matrix
 };
 
@@ -39,7 +40,7 @@ std::optional<QuantForm> form_of(WeightChoice choice, MatrixRole role);
 
 // The form of values that are this far from a grid of 16 (distance_from_grid) where `form` is asked for. Values that
 // moved from a grid by less than a step, as those of a model that was fine-tuned from dequantised weights, would be
-// rounded back to where they began: they get 8 bits instead of 4.
+// rounded back to where they began: they get 8 bits instead of fewer.
 std::optional<QuantForm> form_near_grid(const std::optional<QuantForm>& form, float distance);
 
 // Consecutive rows of a matrix that are kept in one form.

@@ -79,8 +79,10 @@ void load_text_attention(WeightLoader& load, const TextConfig& c, const TextLaye
   const TextNames& names = *c.names;
   const int64_t q = l.q_size(), kv = l.kv_size();
   const bool joined = names.qkv.size() == 1;
-  RowForms forms = load.text_form(q + kv, MatrixRole::kUsual);
-  forms.push_back(load.text_form(kv, MatrixRole::kSensitive)[0]);
+  const bool shared = kv < q;
+  RowForms forms = load.text_form(q, MatrixRole::kUsual);
+  for (const MatrixRole role : {MatrixRole::kUsual, MatrixRole::kSensitive})
+    forms.push_back(load.text_form(kv, shared ? MatrixRole::kShared : role)[0]);
   load_text_linear(load, c,
                    {.modules = after(p, names.qkv),
                     .n_out = joined ? std::vector{q + 2 * kv} : std::vector{q, kv, kv},

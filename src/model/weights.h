@@ -93,7 +93,7 @@ struct LoadedMatrix {
   bool quantised = false;
   bool ordered = false;    // inputs in another order than the model's (GPTQ's g_idx), by which x is sorted first
   int quantiser = 0;       // kQuantiserVersion where it made codes; else 0, as for codes of the checkpoint
-  bool near_grid = false;  // in 8 bits where 4 were asked for (form_near_grid)
+  bool near_grid = false;  // in 8 bits where fewer were asked for (form_near_grid)
   int64_t n_parameters = 0, bytes = 0;
   bool operator==(const LoadedMatrix&) const = default;
 };

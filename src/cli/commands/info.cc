@@ -182,9 +182,10 @@ void describe_forms(const std::vector<LoadedMatrix>& matrices) {
                     static_cast<long long>(counts[i]), bits_per_weight(sums[i]), sums[i].form.c_str()));
   }
   if (const auto n = std::ranges::count(matrices, true, &LoadedMatrix::near_grid); n > 0) {
-    line("", format("%lld matrices are in 8 bits instead of 4: the model was fine-tuned from 4-bit weights, and 4 bits "
-                    "would undo it there",
-                    static_cast<long long>(n)));
+    line("",
+         format("%lld of them lie near a grid of 4-bit values, as 4-bit weights do after a fine-tuning: they are in 8 "
+                "bits, since fewer would round them back",
+                static_cast<long long>(n)));
   }
 }
 
