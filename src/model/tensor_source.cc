@@ -93,6 +93,7 @@ class RandomSource : public TensorSource {
     return (with_lm_head_ || !name.ends_with("head.weight")) && !name.ends_with("experts.gate_up_proj");
   }
   bool has_shape(std::string_view name, std::span<const int64_t>) const override { return has(name); }
+  bool has_values() const override { return seed_.has_value(); }
 
   Tensor get(const std::string& name, std::span<const int64_t> shape) override {
     Tensor t;

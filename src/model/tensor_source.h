@@ -22,6 +22,8 @@ class TensorSource {
   // release(name). Its data may be misaligned for its type (safetensors promises nothing). Throws Error(kNotFound /
   // kShape / kUnsupported) naming tensor and file.
   virtual Tensor get(const std::string& name, std::span<const int64_t> shape) = 0;
+  // Whether tensors have values; else they are zeros, which stand for any.
+  virtual bool has_values() const { return true; }
   // Whether it is there with this shape.
   virtual bool has_shape(std::string_view name, std::span<const int64_t> shape) const = 0;
   // Whether a matrix ("....weight") is stored as codes. has() is then true, but get() has no values of it.

@@ -147,7 +147,7 @@ Weight WeightLoader::matrix(const std::vector<std::string>& names, const std::ve
     if (!source_.coded(names[i])) {
       part.values = aligned(names[i], {n_out[i], n_in}, copies);
       part.source_bytes = part.values.bytes();
-      if (quantise(forms)) distances[i] = distance_from_grid(part.values);
+      if (quantise(forms) && source_.has_values()) distances[i] = distance_from_grid(part.values);
     } else {
       part.codes = hashed(source_.stored(names[i], n_out[i], n_in));
       for (const StoredTensor& tensor : part.codes->tensors()) part.source_bytes += std::ssize(tensor.bytes);
@@ -257,7 +257,7 @@ std::vector<Weight> WeightLoader::stacked(const Stack& stack, const RowForms& fo
   const Tensor all = coded ? Tensor() : found(name, shape);
   Buffer turned, values;
   // One form for all of them, so that a product takes them together.
-  const bool measured = quantise(forms) && !coded && !transposed;
+  const bool measured = quantise(forms) && source_.has_values() && !coded && !transposed;
   const float distance = measured ? distance_from_grid(all.view({n * rows, width})) : 0;
   int64_t kept_bytes = 0, source_bytes = 0;
   for (int64_t i = n_restored; i < n; ++i) {  // one by one, so that one of them is in memory at a time

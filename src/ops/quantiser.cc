@@ -192,12 +192,13 @@ std::vector<float> by_group(std::span<const float> weights) {
 }  // namespace
 
 float distance_from_grid(const Tensor& values) {
-  constexpr int64_t kRows = 32;
+  constexpr int64_t kMost = 32;  // rows, and groups of a row
   constexpr float kLargestCode = 15;
-  const int64_t n_rows = std::min(kRows, values.rows());
+  const int64_t n_rows = std::min(kMost, values.rows()), n_groups = values.row_size() / kGroup;
   std::vector<float> distances;  // of groups
   for (int64_t i = 0; i < n_rows; i += kLanes) {
-    for (int64_t begin = 0; begin + kGroup <= values.row_size(); begin += kGroup) {
+    for (int64_t g = 0; g < std::min(kMost, n_groups); ++g) {
+      const int64_t begin = g * n_groups / std::min(kMost, n_groups) * kGroup;
       float rows[kLanes][kGroup];
       for (int64_t lane = 0; lane < kLanes; ++lane)
         load_group(values, std::min(i + lane, n_rows - 1) * values.rows() / n_rows, begin, rows[lane]);
