@@ -147,7 +147,7 @@ Weight WeightLoader::matrix(const std::vector<std::string>& names, const std::ve
     if (!source_.coded(names[i])) {
       part.values = aligned(names[i], {n_out[i], n_in}, copies);
       part.source_bytes = part.values.bytes();
-      if (quantise(forms) && source_.has_values()) distances[i] = distance_from_grid(part.values);
+      distances[i] = distance(part.values, forms);
     } else {
       part.codes = hashed(source_.stored(names[i], n_out[i], n_in));
       for (const StoredTensor& tensor : part.codes->tensors()) part.source_bytes += std::ssize(tensor.bytes);
@@ -176,6 +176,12 @@ Weight WeightLoader::matrix(const std::vector<std::string>& names, const std::ve
   for (const std::string& name : names) source_.release(name);
   count(n_values, n_bytes, out_.matrices.back().bytes);
   return w;
+}
+
+// 0 where the form does not depend on it.
+float WeightLoader::distance(const Tensor& values, const RowForms& forms) const {
+  const auto may_change = [](const RowForm& run) { return run.form && run.form->bits < 8; };
+  return source_.has_values() && std::ranges::any_of(forms, may_change) ? distance_from_grid(values) : 0;
 }
 
 Weight WeightLoader::transposed_matrix(const std::string& name, int64_t n_out, int64_t n_in, const RowForms& forms) {
@@ -257,8 +263,7 @@ std::vector<Weight> WeightLoader::stacked(const Stack& stack, const RowForms& fo
   const Tensor all = coded ? Tensor() : found(name, shape);
   Buffer turned, values;
   // One form for all of them, so that a product takes them together.
-  const bool measured = quantise(forms) && source_.has_values() && !coded && !transposed;
-  const float distance = measured ? distance_from_grid(all.view({n * rows, width})) : 0;
+  const float from_grid = coded || transposed ? 0 : distance(all.view({n * rows, width}), forms);
   int64_t kept_bytes = 0, source_bytes = 0;
   for (int64_t i = n_restored; i < n; ++i) {  // one by one, so that one of them is in memory at a time
     std::vector<Buffer> copies;
@@ -275,7 +280,7 @@ std::vector<Weight> WeightLoader::stacked(const Stack& stack, const RowForms& fo
       const Tensor from = part;
       part = made(from.dtype, {n_out, n_in}, turned, [&](const Tensor& to) { transpose(from, to); });
     }
-    weights.push_back(pack_rows(name_of(i), {part}, forms, bytes, {distance}));
+    weights.push_back(pack_rows(name_of(i), {part}, forms, bytes, {from_grid}));
     kept_bytes += out_.matrices.back().bytes;
     source_bytes += bytes;
     source_.release_part(name, i * bytes, (i + 1) * bytes);

@@ -108,6 +108,7 @@ class WeightLoader {
   // `forms`, here and in keep(): those that were asked for; without, the quantiser made none of its codes.
   void list(const std::string& name, const Weight& w, const RowForms& forms);
   Weight pack(const std::vector<std::string>& names, const std::vector<Tensor>& parts, const RowForms& forms = {});
+  float distance(const Tensor& values, const RowForms& forms) const;  // from a grid of 16
   // source_bytes, here and below: what the progress moves by. distances: of each part, from a grid of 16
   // (form_near_grid); empty: they do not matter.
   Weight pack_rows(const std::string& name, const std::vector<Tensor>& parts, const RowForms& forms,

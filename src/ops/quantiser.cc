@@ -89,6 +89,10 @@ void load_group(const Tensor& part, int64_t row, int64_t begin, float* out) {
   }
 }
 
+void interleave(const float (&rows)[kLanes][kGroup], Lanes* group) {
+  for (int64_t k = 0; k < kGroup; ++k) group[k] = Lanes{rows[0][k], rows[1][k], rows[2][k], rows[3][k]};
+}
+
 // The best fit of a group.
 template <bool kWeighed>
 Fit search(const Group<kWeighed>& group, float largest_code) {
@@ -194,16 +198,17 @@ std::vector<float> by_group(std::span<const float> weights) {
 float distance_from_grid(const Tensor& values) {
   constexpr int64_t kMost = 32;  // rows, and groups of a row
   constexpr float kLargestCode = 15;
-  const int64_t n_rows = std::min(kMost, values.rows()), n_groups = values.row_size() / kGroup;
+  const int64_t n_rows = std::min(kMost, values.rows()), of_row = values.row_size() / kGroup;
+  const int64_t n_groups = std::min(kMost, of_row);
   std::vector<float> distances;  // of groups
   for (int64_t i = 0; i < n_rows; i += kLanes) {
-    for (int64_t g = 0; g < std::min(kMost, n_groups); ++g) {
-      const int64_t begin = g * n_groups / std::min(kMost, n_groups) * kGroup;
+    for (int64_t g = 0; g < n_groups; ++g) {
+      const int64_t begin = g * of_row / n_groups * kGroup;
       float rows[kLanes][kGroup];
       for (int64_t lane = 0; lane < kLanes; ++lane)
         load_group(values, std::min(i + lane, n_rows - 1) * values.rows() / n_rows, begin, rows[lane]);
       Lanes group[kGroup];
-      for (int64_t k = 0; k < kGroup; ++k) group[k] = Lanes{rows[0][k], rows[1][k], rows[2][k], rows[3][k]};
+      interleave(rows, group);
       const Fit fit = search(Group<false>{group, nullptr}, kLargestCode);
       const Lanes steps = inverse(fit.scale);
       Lanes sum{};
@@ -265,7 +270,7 @@ void QuantisedRows::fit(int64_t first, int64_t n, QuantRows& out) const {
     for (int64_t g = 0; g < n_groups; ++g) {
       for (int64_t lane = 0; lane < kLanes; ++lane) load(first + std::min(i + lane, n - 1), g * kGroup, rows[lane]);
       Lanes* group = &values[at(g * kGroup)];
-      for (int64_t k = 0; k < kGroup; ++k) group[k] = Lanes{rows[0][k], rows[1][k], rows[2][k], rows[3][k]};
+      interleave(rows, group);
       fits[at(g)] = search(group_at(g), largest_code);
     }
     const int64_t n_lanes = std::min(kLanes, n - i);

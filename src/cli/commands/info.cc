@@ -176,16 +176,16 @@ void describe_forms(const std::vector<LoadedMatrix>& matrices) {
     if (sum == sums.end()) sums.push_back({.form = matrix.form}), counts.push_back(0);
     sums[i].n_parameters += matrix.n_parameters, sums[i].bytes += matrix.bytes, ++counts[i];
   }
-  if (sums.size() < 2) return;
-  for (size_t i = 0; i < sums.size(); ++i) {
+  for (size_t i = 0; sums.size() > 1 && i < sums.size(); ++i) {
     line("", format("%s: %lld matrices, %.2f bits a weight (%s)", bytes(sums[i].bytes).c_str(),
                     static_cast<long long>(counts[i]), bits_per_weight(sums[i]), sums[i].form.c_str()));
   }
   if (const auto n = std::ranges::count(matrices, true, &LoadedMatrix::near_grid); n > 0) {
-    line("",
-         format("%lld of them lie near a grid of 4-bit values, as 4-bit weights do after a fine-tuning: they are in 8 "
-                "bits, since fewer would round them back",
-                static_cast<long long>(n)));
+    line(
+        "",
+        format("in 8 bits instead of fewer: %lld near a grid of 4-bit values, as after a fine-tuning of 4-bit weights, "
+               "which rounding would undo",
+               static_cast<long long>(n)));
   }
 }
 

@@ -96,7 +96,7 @@ bool shows_generic_tools(const std::string& flag, const Checkpoint& checkpoint) 
   std::error_code error;
   if (!std::filesystem::is_regular_file(file, error)) return true;
   const Json settings = load_json(file);
-  return !settings.is_object() || settings.value("generic_tools", true);
+  return !settings.is_object() || JsonObject(settings, file.string()).boolean("generic_tools", true);
 }
 
 std::string url_host(const std::string& host) { return host.find(':') == host.npos ? host : "[" + host + "]"; }

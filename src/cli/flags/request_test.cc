@@ -145,6 +145,7 @@ TEST(Request, MessagesAreCheckedBeforeTemplatesReadThem) {
            {R"({"role": "assistant", "tool_calls": [{"function": {"name": 4}}]})", "function.name: expected a name"}}) {
     EXPECT_THAT(error_of(before + message + after), HasSubstr(says));
   }
+  read(before + R"({"role": "user", "content": [{"text": "of no type"}]})" + after);
   read(before + R"({"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f"}}]})" + after);
 }
 
