@@ -130,8 +130,7 @@ void bench(const Shape& shape, const Kind& kind, const std::vector<int64_t>& all
     const std::vector<Way> ways =
         kind.form ? std::vector<Way>{{"codes", [&](int i) { matmul.by_codes(x, quantised(i), y, {}); }},
                                      {"values", [&](int i) { matmul.by_values(x, quantised(i), y, {}); }}}
-                  : std::vector<Way>{{"own", [&](int i) { matmul.by_panels(x, dense(i), y, {}); }},
-                                     {"oneDNN", [&](int i) { matmul.by_onednn(x, dense(i), y, {}); }}};
+                  : std::vector<Way>{{"panels", [&](int i) { matmul.by_panels(x, dense(i), y, {}); }}};
     const MachineLimits before = limits_probe().measure(0.2);
     std::vector<double> ms;
     for (const Way& way : ways) ms.push_back(median_ms(way.run));

@@ -17,12 +17,7 @@ find_library(edit_library edit REQUIRED)  # its pkg-config file would add a fold
 find_package(CLI11 REQUIRED)
 find_package(Eigen3 3.4 REQUIRED NO_MODULE)
 if(NOT VLCACHE_REF_ONLY)
-  # Debian's dnnl-config.cmake insists on OpenCL's headers, which a CPU build has no use for: name the library directly.
-  find_library(dnnl_library dnnl REQUIRED)
-  add_library(DNNL::dnnl UNKNOWN IMPORTED)
-  set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${dnnl_library})
   pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
-  find_package(OpenMP REQUIRED)
 endif()
 find_package(Threads REQUIRED)
 if(VLCACHE_TESTS)

@@ -564,13 +564,7 @@ struct Setting {
 
 class Golden : public testing::TestWithParam<Setting> {
  protected:
-  Golden() {
-    // CI runs the tests once more as on a machine with fewer instructions (tools/test.sh).
-    const char* max_isa = std::getenv("VLCACHE_TEST_MAX_ISA");
-    BackendOptions options;
-    if (max_isa != nullptr && GetParam().backend != "ref") options.max_isa = max_isa;
-    backend_ = make_backend(GetParam().backend, GetParam().dtype, options);
-  }
+  Golden() : backend_(make_backend(GetParam().backend, GetParam().dtype)) {}
 
   void run(const std::string& name, const ModelConfig& config) {
     SCOPED_TRACE(name);

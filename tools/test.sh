@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Everything CI checks, what fails fastest first. Closes with the ten slowest tests and "N passed, M failed, K skipped".
 #   VLCACHE_TEST_ONLY="lint unit"   runs only these of the stages: lint unit python asan tsan fuzz
+#   VLCACHE_MAX_ISA=avx2            runs all of it as a machine does that has no more than this instruction set
 # A test runs in at least one build (cmake/VlcacheTests.cmake): what depends on the instruction set in build/ci, all of it
 # on the scalar reference under AddressSanitizer and UBSan in build/asan, what threads share under ThreadSanitizer in
 # build/tsan. build/test-logs/tests.txt says which ran where.

@@ -1,7 +1,6 @@
 // The only backend #ifdef of the project: which backends this build has.
 #include "ops/factory.h"
 
-#include <array>
 #include <string>
 
 #include "base/error.h"
@@ -9,6 +8,7 @@
 #include "ops/ref/ref_backend.h"
 #ifndef VLCACHE_REF_ONLY
 #include "ops/cpu/cpu_backend.h"
+#include "ops/cpu/cpu_features.h"
 #include "ops/cpu/limits.h"
 #endif
 
@@ -25,23 +25,9 @@ std::unique_ptr<Backend> make_ref(DType compute_dtype, const BackendOptions& opt
 }
 
 #ifndef VLCACHE_REF_ONLY
-// A level, and whether products of bytes are used (VNNI, which CPUs of either level may have or lack).
-struct NamedIsa {
-  std::string_view name;
-  cpu::Isa isa;
-  bool byte_dots;
-};
-const std::array kIsas{NamedIsa{cpu::isa_name(cpu::Isa::kAmxBf16), cpu::Isa::kAmxBf16, true},
-                       NamedIsa{cpu::isa_name(cpu::Isa::kAvx512Bf16), cpu::Isa::kAvx512Bf16, true},
-                       NamedIsa{"avx512_vnni", cpu::Isa::kAvx512, true},
-                       NamedIsa{cpu::isa_name(cpu::Isa::kAvx512), cpu::Isa::kAvx512, false},
-                       NamedIsa{"avx_vnni", cpu::Isa::kAvx2, true},
-                       NamedIsa{cpu::isa_name(cpu::Isa::kAvx2), cpu::Isa::kAvx2, false},
-                       NamedIsa{cpu::isa_name(cpu::Isa::kScalar), cpu::Isa::kScalar, false}};  // fastest first
-
 std::unique_ptr<Backend> make_cpu(DType compute_dtype, const BackendOptions& options) {
   std::string known;
-  for (const auto& [name, isa, byte_dots] : kIsas) {
+  for (const auto& [name, isa, byte_dots] : cpu::kInstructionSets) {
     if (options.max_isa == name || options.max_isa == "auto")
       return make_cpu_backend(compute_dtype,
                               {.max_isa = isa, .byte_dots = byte_dots, .activation_bits = options.activation_bits});
@@ -87,11 +73,11 @@ std::vector<std::string_view> lower_instruction_sets(std::string_view name, cons
 #ifndef VLCACHE_REF_ONLY
   if (name == "ref") return lower;
   cpu::Isa cap = cpu::Isa::kAmxBf16;
-  for (const NamedIsa& named : kIsas) {
+  for (const cpu::InstructionSet& named : cpu::kInstructionSets) {
     if (options.max_isa == named.name) cap = named.isa;
   }
   const cpu::Isa used = cpu::fastest_isa(cap);
-  for (const auto& [level, isa, byte_dots] : kIsas) {
+  for (const auto& [level, isa, byte_dots] : cpu::kInstructionSets) {
     // Products of bytes give the same sums as others do.
     if (level == cpu::isa_name(isa) && isa < used && cpu::fastest_isa(isa) == isa) lower.push_back(level);
   }

@@ -26,7 +26,7 @@ struct alignas(64) AmxShape {
 // GCC's intrinsics do not declare which memory they read: this makes earlier stores to p's object visible to them.
 inline void read_by_tiles(const void* p) { asm volatile("" : : "r"(p) : "memory"); }
 
-// The shape of the calling thread's tiles. Other code that loads one must call forget_tiles (panel_kernel.h).
+// The shape of the calling thread's tiles, which no other code loads.
 inline thread_local AmxShape tiles_now{.palette = 0};
 
 // Gives the calling thread tiles of this shape. Loading a shape costs as much as twenty products, so the current shape

@@ -1,4 +1,4 @@
-// Makes the CPU backend: our own kernels, and oneDNN for the matrix products where it is faster.
+// Makes the CPU backend.
 #pragma once
 
 #include <memory>

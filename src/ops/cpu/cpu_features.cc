@@ -35,6 +35,9 @@ bool may_use_amx() {
 }
 #endif
 
+// What limit_machine() leaves.
+InstructionSet most_of_machine = kInstructionSets.front();
+
 Isa detect() {
 #if HWY_ARCH_X86
   const int64_t targets = hwy::SupportedTargets();
@@ -51,8 +54,10 @@ Isa detect() {
 
 Isa detect_isa(Isa cap) {
   static const Isa best = detect();
-  return std::min(best, cap);
+  return std::min({best, cap, most_of_machine.isa});
 }
+
+void limit_machine(const InstructionSet& most) { most_of_machine = most; }
 
 Isa fastest_isa(Isa cap) {
   const Isa best = detect_isa(cap);
@@ -60,6 +65,7 @@ Isa fastest_isa(Isa cap) {
 }
 
 bool has_byte_dots(Isa isa) {
+  if (!most_of_machine.byte_dots) return false;
 #if HWY_ARCH_X86
   constexpr unsigned kAvx512Vnni = 1u << 11, kAvxVnni = 1u << 4;  // leaf 7, ecx; leaf 7.1, eax
   unsigned a = 0, b = 0, c = 0, d = 0;
@@ -70,19 +76,11 @@ bool has_byte_dots(Isa isa) {
 }
 
 std::string_view isa_name(Isa isa) {
-  switch (isa) {
-    case Isa::kScalar:
-      return "scalar";
-    case Isa::kAvx2:
-      return "avx2";
-    case Isa::kAvx512:
-      return "avx512";
-    case Isa::kAvx512Bf16:
-      return "avx512_bf16";
-    case Isa::kAmxBf16:
-      return "amx_bf16";
-  }
-  CHECK(false);
+  // Of the two names of a level, the one without products of bytes comes last.
+  const auto named = std::find_if(kInstructionSets.rbegin(), kInstructionSets.rend(),
+                                  [isa](const InstructionSet& set) { return set.isa == isa; });
+  CHECK(named != kInstructionSets.rend());
+  return named->name;
 }
 
 }  // namespace vlcache::cpu

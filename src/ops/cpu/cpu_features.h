@@ -1,6 +1,7 @@
 // Detects which instruction sets the kernels of ops/cpu may use: those of the CPU, capped by the caller.
 #pragma once
 
+#include <array>
 #include <string_view>
 
 #include "base/isa.h"
@@ -21,5 +22,21 @@ Isa fastest_isa(Isa cap = Isa::kAmxBf16);
 bool has_byte_dots(Isa isa);
 
 std::string_view isa_name(Isa isa);  // "scalar", "avx2", "avx512", "avx512_bf16", "amx_bf16"
+
+// What a machine has: a level, and whether it multiplies bytes, which CPUs of either level may do or not.
+struct InstructionSet {
+  std::string_view name;  // as --max-isa has it
+  Isa isa;
+  bool byte_dots;
+};
+inline constexpr std::array kInstructionSets{
+    InstructionSet{"amx_bf16", Isa::kAmxBf16, true},   InstructionSet{"avx512_bf16", Isa::kAvx512Bf16, true},
+    InstructionSet{"avx512_vnni", Isa::kAvx512, true}, InstructionSet{"avx512", Isa::kAvx512, false},
+    InstructionSet{"avx_vnni", Isa::kAvx2, true},      InstructionSet{"avx2", Isa::kAvx2, false},
+    InstructionSet{"scalar", Isa::kScalar, false}};  // fastest first
+
+// From now on this machine counts as one that has no more than `most`: for tests, before anything else of this file is
+// called.
+void limit_machine(const InstructionSet& most);
 
 }  // namespace vlcache::cpu

@@ -1,14 +1,17 @@
 // Chooses the kernel of a product.
 //
-// bf16 with AMX: tiles, in blocks for more than 16 rows (amx_product.cc), our panel kernel on AVX-512 for up to 6. With
-// AVX-512 BF16 alone: our panel kernel for any number of rows. oneDNN 2.6 (brgemm) was measured against it on the same
-// packed weights, one core, 1.1B shapes, percent of the bf16 peak: 8 rows 43 against 50, 16 rows 62 / 68, 512 rows 91 /
-// 92, 577 rows 74-85 / 85-92, 2048 rows 92 / 92; it also takes dense rows only, compiles code for every new row count,
-// and lets the other rows of a batch change a row's rounding. bench/gemm_bench prints both. bf16 with AVX-512: the
-// panel kernel widening in registers, for any number of rows (an Emerald Rapids, 1.1B as a whole, percent of the f32
-// peak: 20 rows 56, 40 rows 67, 512 rows 78; by oneDNN as below 30, 44 and 72). f32 with AVX-512: the panel kernel for
-// few rows, oneDNN on the packed weights for many. Otherwise: the panel kernel widening in registers for few rows; for
-// many, tiles of the weights are laid out as plain f32 for oneDNN's f32 GEMM.
+// bf16 with AMX: tiles, in blocks for more than 16 rows (amx_product.cc), the panel kernel on AVX-512 for up to 6. With
+// AVX-512 (BF16 or widening, and f32): the panel kernel for any number of rows (1.1B as a whole on an Emerald Rapids
+// without fast dot products, percent of the f32 peak: 20 rows 56, 40 rows 67, 512 rows 78). With AVX2, whose 16
+// registers hold a third of the sums: the panel kernel for few rows, which reads the weights as fast as memory delivers
+// them, and blocks of widened weights for many (block_kernel.h). All but AMX sum an output in one order, so that a
+// row's result does not depend on how many rows are computed with it.
+//
+// oneDNN 2.6 was measured against these kernels on the same packed weights and is not used: on a Zen 3 (AVX2), 1.1B
+// shapes, two threads, percent of the f32 peak at 20, 32 and 512 rows, it reached 53, 59-63 and 73-80 where blocks
+// reach 62-68, 69-77 and 82-87; with AVX-512 BF16, one core, percent of the bf16 peak, 8 rows 43 against 50, 512 rows
+// 91 against 92. It lets the other rows of a batch change a row's rounding, compiles code for every new row count, and
+// its generated code uses the stack pointer as a data register, so that a signal handler writes into the heap.
 //
 // Quantised weights in bf16: the codes themselves, with x as integers, for few rows and, where products of bytes are
 // faster than those of values, for many. Otherwise a panel becomes values of the compute dtype once per block of rows,
@@ -21,8 +24,8 @@
 
 #include "base/error.h"
 #include "base/threads.h"
+#include "ops/cpu/block_kernel.h"
 #include "ops/cpu/epilogue.h"
-#include "ops/cpu/onednn.h"
 #include "ops/cpu/packed.h"
 #include "ops/cpu/panel_kernel.h"
 #include "ops/cpu/quant_kernel.h"
@@ -32,8 +35,8 @@
 namespace vlcache::cpu {
 namespace {
 
-// Up to this many rows the panel kernel reads the weights as fast as memory delivers them; beyond, oneDNN's blocking
-// pays unless our kernel is the faster one anyway.
+// Up to this many rows the panel kernel reads the weights as fast as memory delivers them; beyond, larger tasks and
+// blocks pay.
 constexpr int64_t kFewRows = 16;
 
 // Quantised weights in bf16: up to this many rows are multiplied with codes, where those are words, and where they are
@@ -84,11 +87,6 @@ constexpr int64_t kBytesPerThread = 64 << 10;
 // A panel of quantised weights becomes values for each block of rows: blocks are as large as their rows' time makes
 // that small, whatever the caches hold of x, and are cut for the threads' sake into fewer tasks.
 constexpr int64_t kQuantRowBlock = 512, kQuantTasksPerThread = 4;
-
-// oneDNN's tiles are larger, because each of its calls costs microseconds and lays x out again. Measured with one
-// thread, 512 rows of the 135M shape in f32, tokens/s: 4 panels x 512 rows 449-483 (AVX2: 400-423), 4 x 128 360-410
-// (328-351). Fewer panels where there would be too few tiles; laid out as plain f32 not below 2.
-constexpr int64_t kOneDnnTasksPerThread = 4, kOneDnnPanels = 4, kPlainPanels = 2;
 
 struct PanelJob {
   Isa isa;
@@ -166,17 +164,21 @@ struct Tiling {
 };
 
 struct TilingRules {
+  int64_t most_rows;  // of a block
   int64_t tasks_per_thread = kTasksPerThread;
-  int64_t least_rows = kMinRowBlock;  // of a block, where there are as many
-  int64_t least_panels = 1, most_panels = INT64_MAX;
   int64_t row_unit = kPanelRows;
 };
 
-Tiling tiles_of(int64_t n_rows, int64_t n_out, int64_t row_bytes, const TilingRules& rules = {}) {
+// Rows of so many bytes that stay in caches, but `least` at least.
+int64_t rows_in_caches(int64_t row_bytes, int64_t least = kMinRowBlock) {
+  return std::max(least, kBlockBytes / std::max<int64_t>(1, row_bytes));
+}
+
+Tiling tiles_of(int64_t n_rows, int64_t n_out, const TilingRules& rules) {
   const int64_t n_panels = (n_out + kPanel - 1) / kPanel, n_tasks = rules.tasks_per_thread * n_threads();
-  const int64_t most_rows = std::max(rules.least_rows, kBlockBytes / std::max<int64_t>(1, row_bytes));
+  const int64_t most_rows = rules.most_rows;
   int64_t n_blocks = (n_rows + most_rows - 1) / most_rows;
-  const int64_t panels = std::clamp(n_panels * n_blocks / n_tasks, rules.least_panels, rules.most_panels);
+  const int64_t panels = std::max<int64_t>(1, n_panels * n_blocks / n_tasks);
   const int64_t n_groups = (n_panels + panels - 1) / panels;
   if (n_groups * n_blocks < n_tasks)
     n_blocks = std::max(n_blocks, std::min(n_tasks / n_groups, n_rows / (4 * rules.row_unit)));
@@ -184,12 +186,61 @@ Tiling tiles_of(int64_t n_rows, int64_t n_out, int64_t row_bytes, const TilingRu
 }
 
 void run_many_rows(const PanelJob& job) {
-  TilingRules rules{.row_unit = job.tile_rows()};
-  if (job.source.quantised()) rules.tasks_per_thread = kQuantTasksPerThread, rules.least_rows = kQuantRowBlock;
-  tiles_of(job.n_rows, job.w.n_out, job.w.n_in * job.x_bytes, rules)
-      .for_each([&](Columns columns, int64_t first, int64_t last, int thread) {
-        job.run(columns.begin, columns.end, first, last, thread);
-      });
+  const int64_t row_bytes = job.w.n_in * job.x_bytes;
+  TilingRules rules{.most_rows = rows_in_caches(row_bytes), .row_unit = job.tile_rows()};
+  if (job.source.quantised()) {
+    rules.most_rows = rows_in_caches(row_bytes, kQuantRowBlock);
+    rules.tasks_per_thread = kQuantTasksPerThread;
+  }
+  tiles_of(job.n_rows, job.w.n_out, rules).for_each([&](Columns columns, int64_t first, int64_t last, int thread) {
+    job.run(columns.begin, columns.end, first, last, thread);
+  });
+}
+
+// What a thread needs in a product in blocks: strips of weights and sums.
+constexpr int64_t kStripBytes = kBlockInputs * kPanel * 4, kBlockScratchBytes = kStripBytes + kBlockRows * kPanel * 4;
+
+struct BlockJob {
+  Isa isa;
+  const float* x;  // interleaved
+  int64_t n_rows;
+  const PanelSource& source;
+  std::vector<Scratch>& values;  // of threads, for quantised panels as values
+  std::vector<Scratch>& blocks;  // of threads
+  const Tensor& y;
+  const Epilogue& epilogue;
+  const Panels& w = source.values;
+
+  // Outputs `columns` of rows [first, last).
+  void run(const Columns& columns, int64_t first, int64_t last, int thread) const {
+    const auto at = static_cast<size_t>(thread);
+    std::byte* memory = blocks[at].get(0);
+    float* sums = reinterpret_cast<float*>(memory + kStripBytes);
+    for (int64_t column = columns.begin; column < columns.end; column += kPanel) {
+      const int64_t n = std::min(kPanel, columns.end - column);
+      const BlockArgs args{.x = x + first * w.n_in,
+                           .n_rows = last - first,
+                           .n_in = w.n_in,
+                           .panel = source.panel(column / kPanel, source.quantised() ? values[at].get(0) : nullptr),
+                           .columns = round_up(n, kColumnUnit),
+                           .strips = reinterpret_cast<float*>(memory),
+                           .sums = sums};
+      w.dtype == DType::kBF16 ? block_simd_bf16(isa, args) : block_simd_f32(isa, args);
+      finish_tile(isa, {sums, kPanel, first, last - first, column, n}, epilogue, y);
+    }
+  }
+};
+
+void run_blocks(const BlockJob& job) {
+  tiles_of(job.n_rows, job.w.n_out, {.most_rows = kBlockRows, .row_unit = kGroupRows})
+      .for_each(
+          [&](Columns columns, int64_t first, int64_t last, int thread) { job.run(columns, first, last, thread); });
+}
+
+// Of each thread of the pool.
+std::span<Scratch> of_threads(std::vector<Scratch>& scratch) {
+  scratch.resize(std::max(scratch.size(), static_cast<size_t>(n_threads())));
+  return scratch;
 }
 
 // One thread is as fast as all.
@@ -242,13 +293,14 @@ struct Matmul::CodedProduct {
 };
 
 Matmul::Matmul(Isa isa, DType compute_dtype, const CodeProducts& codes)
-    : isa_(isa), compute_dtype_(compute_dtype), onednn_(std::make_unique<OneDnn>()), codes_(codes) {}
+    : isa_(isa), compute_dtype_(compute_dtype), codes_(codes) {}
 Matmul::~Matmul() = default;
 
 int64_t Matmul::scratch_bytes() const {
-  int64_t bytes = x_copy_.bytes() + x_ordered_.bytes() + coded_.bytes() + onednn_->scratch_bytes() + amx_.bytes();
-  for (const Scratch& tile : tiles_) bytes += tile.bytes();
-  for (const Scratch& panel : values_) bytes += panel.bytes();
+  int64_t bytes = x_copy_.bytes() + x_ordered_.bytes() + coded_.bytes() + amx_.bytes();
+  for (const auto* scratch : {&values_, &blocks_}) {
+    for (const Scratch& memory : *scratch) bytes += memory.bytes();
+  }
   return bytes;
 }
 
@@ -263,8 +315,11 @@ bool Matmul::on_amx(int64_t n_rows) const {
   return isa_ >= Isa::kAmxBf16 && compute_dtype_ == DType::kBF16 && n_rows > kFewRows;
 }
 
-// Kernels that widen bf16 take f32 as it is: weights are then exact, and cheaper to make.
-DType Matmul::values_dtype() const { return isa_ < Isa::kAvx512Bf16 ? DType::kF32 : compute_dtype_; }
+// With the registers of AVX2, products of many rows widen weights once for a block of rows.
+bool Matmul::in_blocks(int64_t n_rows) const { return isa_ == Isa::kAvx2 && n_rows > kFewRows; }
+
+// Kernels that widen bf16 take f32 as it is: values of codes are then exact, and cheaper to make.
+DType Matmul::operand_dtype() const { return isa_ < Isa::kAvx512Bf16 ? DType::kF32 : compute_dtype_; }
 
 int64_t Matmul::quantised_scratch_bytes(int64_t n_rows, int64_t n_in, bool ordered) const {
   const int64_t n_coded = std::min(n_rows, most_coded_rows());
@@ -275,8 +330,9 @@ int64_t Matmul::quantised_scratch_bytes(int64_t n_rows, int64_t n_in, bool order
     of_thread = code_tile_bytes({kLargest, n_in});
   }
   if (n_rows > n_coded) {
-    of_thread = std::max(of_thread, values_bytes(n_in, values_dtype()));
-    if (values_dtype() != compute_dtype_) bytes += n_rows * n_in * dtype_bytes(values_dtype());
+    of_thread = std::max(of_thread, values_bytes(n_in, operand_dtype()));
+    if (operand_dtype() != compute_dtype_ || in_blocks(n_rows)) bytes += n_rows * n_in * dtype_bytes(operand_dtype());
+    if (in_blocks(n_rows)) of_thread += kBlockScratchBytes;
     if (on_amx(n_rows)) bytes += amx_memory_bytes(n_rows, n_in);
   }
   return bytes + n_threads() * of_thread;
@@ -317,37 +373,32 @@ void Matmul::run_segment(const Tensor& x, const Weight& w, const WeightSegment& 
     const Tensor input = ordered(x, segment.input_order);
     return x.rows() <= most_coded_rows() ? by_codes(input, panels, y, epilogue) : by_values(input, panels, y, epilogue);
   }
-  const Panels panels = panels_of(w, segment);
-  const bool fast_panels = w.dtype == DType::kBF16 && isa_ >= Isa::kAvx512;
-  if (fast_panels || x.rows() <= kFewRows || w.n_in == 0) {
-    by_panels(x, panels, y, epilogue);
-  } else {
-    by_onednn(x, panels, y, epilogue);
-  }
+  by_panels(x, panels_of(w, segment), y, epilogue);
 }
 
 void Matmul::by_panels(const Tensor& x, const Panels& w, const Tensor& y, const Epilogue& epilogue) {
-  Tensor input = x.view({x.rows(), w.n_in});
-  if (x.dtype == DType::kBF16 && isa_ < Isa::kAvx512Bf16) input = dense(x, DType::kF32);
-  by_panels_of({isa_, w}, input, y, epilogue);
+  by_panels_of({isa_, w}, x.view({x.rows(), w.n_in}), y, epilogue);
 }
 
 void Matmul::by_values(const Tensor& x, const QuantPanels& w, const Tensor& y, const Epilogue& epilogue) {
-  const DType dtype = values_dtype();
-  const Tensor input = dtype == x.dtype ? x.view({x.rows(), w.layout.n_in}) : dense(x, dtype);
-  const Panels values{nullptr, dtype, w.n_out, w.layout.n_in};
-  by_panels_of({isa_, values, &w}, input, y, epilogue);
+  const Panels values{nullptr, operand_dtype(), w.n_out, w.layout.n_in};
+  by_panels_of({isa_, values, &w}, x.view({x.rows(), w.layout.n_in}), y, epilogue);
 }
 
 void Matmul::by_panels_of(const PanelSource& w, const Tensor& x, const Tensor& y, const Epilogue& epilogue) {
-  const bool of_bf16 = w.values.dtype == DType::kBF16 && x.dtype == DType::kBF16;
-  if (of_bf16 && on_amx(x.rows()) && w.values.n_in > 0 && !is_small(x.rows(), w.values))
-    return multiply_on_amx(w, x, y, epilogue, amx_);
+  const bool small = is_small(x.rows(), w.values), of_bf16 = operand_dtype() == DType::kBF16;
+  if (of_bf16 && on_amx(x.rows()) && !small) return multiply_on_amx(w, x, y, epilogue, amx_);
   if (w.quantised()) {
-    values_.resize(std::max(values_.size(), static_cast<size_t>(n_threads())));
-    for (Scratch& panel : values_) panel.get(values_bytes(w.values.n_in, w.values.dtype));
+    for (Scratch& panel : of_threads(values_)) panel.get(values_bytes(w.values.n_in, w.values.dtype));
   }
-  run_panels({isa_, x.data, x.stride, dtype_bytes(x.dtype), x.rows(), w, values_, y, epilogue});
+  if (in_blocks(x.rows()) && !small) {
+    for (Scratch& memory : of_threads(blocks_)) memory.get(kBlockScratchBytes);
+    float* rows = reinterpret_cast<float*>(x_copy_.get(x.numel() * 4));
+    interleave_rows(isa_, x, rows);
+    return run_blocks({isa_, rows, x.rows(), w, values_, blocks_, y, epilogue});
+  }
+  const Tensor input = x.dtype == operand_dtype() ? x : dense(x, operand_dtype());
+  run_panels({isa_, input.data, input.stride, dtype_bytes(input.dtype), input.rows(), w, values_, y, epilogue});
 }
 
 // x as integers for products with w, `group` rows at a time.
@@ -439,24 +490,24 @@ bool Matmul::run_groups(const Tensor& x, std::span<const Weight> weights, std::s
 void Matmul::by_code_tiles(const Tensor& x, const QuantPanels& w, const Tensor& y, const Epilogue& epilogue) {
   const CodedRows rows = coded(x, w, kCodedGroup, codes_.activation_bits == ActivationBits::k8,
                                coded_.get(CodedRows::bytes(x.rows(), w.layout.n_in, kCodedGroup)));
-  values_.resize(std::max(values_.size(), static_cast<size_t>(n_threads())));
-  for (Scratch& tile : values_) tile.get(code_tile_bytes(w.layout));
-  const TilingRules rules{.tasks_per_thread = kQuantTasksPerThread, .row_unit = kCodedGroup};
-  tiles_of(rows.n_rows, w.n_out, CodedRows::bytes(1, w.layout.n_in, 1), rules)
-      .for_each([&](Columns columns, int64_t first, int64_t last, int thread) {
-        alignas(64) float sums[kCodedGroup * kTileOutputs];
-        std::byte* memory = values_[static_cast<size_t>(thread)].get(0);
-        std::array<CodeTile, 2> tiles;
-        for (int64_t column = columns.begin; column < columns.end; column += kTileOutputs) {
-          const int64_t half = column / kTileOutputs % 2, n = std::min(kTileOutputs, columns.end - column);
-          if (half == 0) tiles = read_code_tiles(isa_, w.layout, w.panel(column / kPanel), memory);
-          const CodeTile& tile = tiles[static_cast<size_t>(half)];
-          for (int64_t row = first; row < last; row += kCodedGroup) {
-            multiply_code_tile(isa_, rows, row, tile, codes_.activation_bits, sums);
-            finish_tile(isa_, {sums, kTileOutputs, row, std::min(kCodedGroup, last - row), column, n}, epilogue, y);
-          }
-        }
-      });
+  for (Scratch& tile : of_threads(values_)) tile.get(code_tile_bytes(w.layout));
+  const TilingRules rules{.most_rows = rows_in_caches(CodedRows::bytes(1, w.layout.n_in, 1)),
+                          .tasks_per_thread = kQuantTasksPerThread,
+                          .row_unit = kCodedGroup};
+  tiles_of(rows.n_rows, w.n_out, rules).for_each([&](Columns columns, int64_t first, int64_t last, int thread) {
+    alignas(64) float sums[kCodedGroup * kTileOutputs];
+    std::byte* memory = values_[static_cast<size_t>(thread)].get(0);
+    std::array<CodeTile, 2> tiles;
+    for (int64_t column = columns.begin; column < columns.end; column += kTileOutputs) {
+      const int64_t half = column / kTileOutputs % 2, n = std::min(kTileOutputs, columns.end - column);
+      if (half == 0) tiles = read_code_tiles(isa_, w.layout, w.panel(column / kPanel), memory);
+      const CodeTile& tile = tiles[static_cast<size_t>(half)];
+      for (int64_t row = first; row < last; row += kCodedGroup) {
+        multiply_code_tile(isa_, rows, row, tile, codes_.activation_bits, sums);
+        finish_tile(isa_, {sums, kTileOutputs, row, std::min(kCodedGroup, last - row), column, n}, epilogue, y);
+      }
+    }
+  });
 }
 
 Tensor Matmul::ordered(const Tensor& x, const std::vector<int32_t>& order) {
@@ -472,50 +523,6 @@ Tensor Matmul::dense(const Tensor& x, DType dtype) {
   const Tensor copy(x_copy_.get(x.numel() * dtype_bytes(dtype)), dtype, {x.rows(), x.row_size()});
   convert(isa_, rows, copy);
   return copy;
-}
-
-// Tiles of sums in f32 from oneDNN, finished by us. Where it has no fast kernel for the packed layout, the weights of a
-// tile are laid out as plain f32 first.
-void Matmul::by_onednn(const Tensor& x, const Panels& w, const Tensor& y, const Epilogue& epilogue) {
-  const bool packed = isa_ >= (w.dtype == DType::kBF16 ? Isa::kAvx512Bf16 : Isa::kAvx512);
-  if (packed && by_tiles(dense(x, x.dtype), w, y, epilogue, true)) return;
-  CHECK(by_tiles(dense(x, DType::kF32), w, y, epilogue, false));
-}
-
-bool Matmul::by_tiles(const Tensor& x, const Panels& w, const Tensor& y, const Epilogue& epilogue, bool packed) {
-  const int64_t k = w.n_in, row_bytes = k * dtype_bytes(x.dtype);
-  const Tiling tiling = tiles_of(x.rows(), w.n_out, row_bytes,
-                                 {.tasks_per_thread = kOneDnnTasksPerThread,
-                                  .least_panels = packed ? 1 : kPlainPanels,
-                                  .most_panels = kOneDnnPanels});
-  const auto shape = [&](int64_t rows, int64_t columns) { return OneDnn::Shape{rows, columns, k, x.dtype, packed}; };
-  // A tile is whole or the last one, in either direction.
-  const int64_t last_rows = x.rows() - (tiling.n_blocks() - 1) * tiling.rows;
-  const int64_t last_columns = w.n_out - (tiling.n_groups() - 1) * tiling.columns;
-  OneDnn::Product* products[2][2];
-  for (int i = 0; i < 4; ++i) {
-    OneDnn::Product*& product = products[i / 2][i % 2];
-    product = onednn_->prepare(shape(i / 2 == 0 ? tiling.rows : last_rows, i % 2 == 0 ? tiling.columns : last_columns));
-    if (product == nullptr) return false;
-  }
-  const int64_t sum_bytes = tiling.rows * tiling.columns * 4;
-  tiles_.resize(std::max(tiles_.size(), static_cast<size_t>(n_threads())));
-  for (Scratch& tile : tiles_) tile.get(sum_bytes + (packed ? 0 : k * tiling.columns * 4));
-  tiling.for_each([&](Columns columns, int64_t first, int64_t last, int thread) {
-    const int64_t n = columns.end - columns.begin;
-    float* sums = reinterpret_cast<float*>(tiles_[static_cast<size_t>(thread)].get(0));
-    const std::byte* weights = w.panel(columns.begin / kPanel);
-    if (!packed) {
-      float* plain = sums + tiling.rows * tiling.columns;
-      unpack_columns(w, columns, plain, n);
-      weights = reinterpret_cast<const std::byte*>(plain);
-    }
-    OneDnn::Product& product = *products[last - first < tiling.rows][n < tiling.columns];
-    onednn_->run(product, {x.data + first * row_bytes, weights, sums}, thread);
-    if (isa_ >= Isa::kAmxBf16) forget_tiles();
-    finish_tile(isa_, {sums, n, first, last - first, columns.begin, n}, epilogue, y);
-  });
-  return true;
 }
 
 }  // namespace vlcache::cpu

@@ -1,7 +1,6 @@
-// Multiplies with packed weights: by our own kernels or by oneDNN, whichever is faster.
+// Multiplies with packed weights, by the kernel that is fastest for the number of rows.
 #pragma once
 
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -12,7 +11,6 @@
 
 namespace vlcache::cpu {
 
-class OneDnn;
 struct CodedRows;
 
 // How codes of quantised weights are multiplied.
@@ -37,7 +35,6 @@ class Matmul {
   // The implementations that `run` chooses from for each segment (matmul.cc has the rule). By panels and by codes, a
   // row's result does not depend on the other rows.
   void by_panels(const Tensor& x, const Panels& w, const Tensor& y, const Epilogue& epilogue);
-  void by_onednn(const Tensor& x, const Panels& w, const Tensor& y, const Epilogue& epilogue);
   void by_values(const Tensor& x, const QuantPanels& w, const Tensor& y, const Epilogue& epilogue);
   void by_codes(const Tensor& x, const QuantPanels& w, const Tensor& y, const Epilogue& epilogue);
 
@@ -51,7 +48,8 @@ class Matmul {
                    const Epilogue& epilogue);
   int64_t most_coded_rows() const;  // multiplied with codes
   bool on_amx(int64_t n_rows) const;
-  DType values_dtype() const;  // of panels of quantised weights as values
+  bool in_blocks(int64_t n_rows) const;
+  DType operand_dtype() const;  // of x in products by panels, and of quantised weights as values
   void by_code_tiles(const Tensor& x, const QuantPanels& w, const Tensor& y, const Epilogue& epilogue);
   // Rows of x as integers, in `memory` of CodedRows::bytes.
   CodedRows coded(const Tensor& x, const QuantPanels& w, int64_t group, bool one_byte, std::byte* memory) const;
@@ -60,19 +58,17 @@ class Matmul {
   CodedProduct prepare(const Tensor& x, const QuantPanels& w, const Tensor& y, const Epilogue& epilogue,
                        std::byte* memory) const;
   void multiply(const CodedProduct& product, int64_t begin, int64_t end) const;
-  bool by_tiles(const Tensor& x, const Panels& w, const Tensor& y, const Epilogue& epilogue, bool packed);
   void by_panels_of(const PanelSource& w, const Tensor& x, const Tensor& y, const Epilogue& epilogue);
   Tensor dense(const Tensor& x, DType dtype);                          // x itself, or a copy
   Tensor ordered(const Tensor& x, const std::vector<int32_t>& order);  // x itself without an order
 
   Isa isa_;
   DType compute_dtype_;
-  std::unique_ptr<OneDnn> onednn_;
   Scratch x_copy_, x_ordered_;
-  std::vector<Scratch> tiles_;  // one per thread
   CodeProducts codes_;
   Scratch coded_;                // rows of x as integers
   std::vector<Scratch> values_;  // a panel of quantised weights as values, one per thread
+  std::vector<Scratch> blocks_;  // of products in blocks, one per thread
   AmxMemory amx_;
   std::vector<CodedProduct> groups_;  // of run_groups
 };

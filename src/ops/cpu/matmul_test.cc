@@ -1,5 +1,5 @@
 // Matrix products on every instruction set, against sums in double; packing and embedding; cases that the op table does
-// not reach: capped instruction sets, oneDNN's path, activations over their whole range.
+// not reach: capped instruction sets, rows by themselves and with others, activations over their whole range.
 #include "ops/cpu/matmul.h"
 
 #include <gtest/gtest.h>
@@ -14,6 +14,7 @@
 #include "base/threads.h"
 #include "ops/cpu/cpu_backend.h"
 #include "ops/cpu/packed.h"
+#include "ops/cpu/panel_kernel.h"
 #include "ops/cpu/row_ops.h"
 
 namespace vlcache::cpu {
@@ -149,38 +150,31 @@ TEST_P(OnEveryIsa, MatmulWithEveryEpilogue) {
   }
 }
 
-// Both implementations of each product, whichever `run` prefers.
-TEST_P(OnEveryIsa, OneDnnAndPanelsAgree) {
+// What makes "the same result whatever the piece of a prompt" hold: an output is summed in one order, whichever kernel
+// the number of rows chooses. On AMX alone, up to kPanelRows rows are summed in another order than more.
+TEST_P(OnEveryIsa, ResultOfARowDoesNotDependOnTheNumberOfRows) {
   const auto [dtype, isa] = GetParam();
+  const bool on_tiles = isa >= Isa::kAmxBf16;
   Matmul matmul(isa, dtype);
-  const Rows source(dtype, 200, 96, 0, 0, 7), bias(dtype, 1, 200, 0, 0, 8);
-  const Weight w = pack(isa, dtype, {&source.view, 1});
-  const Panels dense = panels_of(w, w.segments[0]);
-  const Epilogue e{.bias = &bias.view, .act = Activation::kGelu};
-  for (int64_t rows : {3, 50}) {
-    const Rows x(dtype, rows, 96, 4), a(dtype, rows, 200, 8), b(dtype, rows, 200);
-    matmul.by_panels(x.view, dense, a.view, e);
-    expect_product(x, source.view, a, e, nullptr);
-    matmul.by_onednn(x.view, dense, b.view, e);
-    expect_product(x, source.view, b, e, nullptr);
-  }
-}
-
-// What makes "the same result whatever the chunk" hold: panels sum in one order.
-TEST_P(OnEveryIsa, PanelResultOfARowDoesNotDependOnTheBatch) {
-  const auto [dtype, isa] = GetParam();
-  Matmul matmul(isa, dtype);
-  const Rows source(dtype, 100, 333, 0, 0, 7), x(dtype, 300, 333), all(dtype, 300, 100);
-  const Weight w = pack(isa, dtype, {&source.view, 1});
-  const Panels dense = panels_of(w, w.segments[0]);
-  matmul.by_panels(x.view, dense, all.view, {});
-  for (int64_t begin : {0, 5, 299}) {
-    const Rows one(dtype, 1, 100);
-    matmul.by_panels(x.view.slice_rows(begin, begin + 1), dense, one.view, {});
-    EXPECT_EQ(
-        std::memcmp(one.view.data, all.view.slice_rows(begin, begin + 1).data, static_cast<size_t>(one.view.bytes())),
-        0)
-        << "row " << begin;
+  constexpr int64_t kRows = 400;
+  for (const auto& [n_out, n_in] : {std::pair<int64_t, int64_t>{100, 333}, {577, 600}, {33, 2049}, {3, 1}}) {
+    const Rows source(dtype, n_out, n_in, 0, 0, 7), bias(dtype, 1, n_out, 0, 0, 8), x(dtype, kRows, n_in, 3);
+    const Epilogue e{.bias = &bias.view, .act = Activation::kGelu};
+    const Rows all(dtype, kRows, n_out);
+    const Weight w = pack(isa, dtype, {&source.view, 1});
+    matmul.run(x.view, w, all.view, e);
+    expect_product(x, source.view, all, e, nullptr);
+    for (int64_t n : {1, 2, 5, 6, 7, 16, 17, 20, 23, 48, 193}) {
+      if (on_tiles && n <= kPanelRows) continue;
+      for (int64_t begin : {int64_t{0}, int64_t{5}, kRows - n}) {
+        const Rows some(dtype, n, n_out);
+        matmul.run(x.view.slice_rows(begin, begin + n), w, some.view, e);
+        EXPECT_EQ(std::memcmp(some.view.data, all.view.slice_rows(begin, begin + n).data,
+                              static_cast<size_t>(some.view.bytes())),
+                  0)
+            << n << " rows from " << begin << ", " << n_out << " x " << n_in;
+      }
+    }
   }
 }
 

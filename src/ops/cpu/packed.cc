@@ -141,21 +141,4 @@ void embed(Isa isa, std::span<const int32_t> ids, const Weight& w, const Tensor&
   });
 }
 
-void unpack_columns(const Panels& w, const Columns& columns, float* out, int64_t ld) {
-  CHECK(columns.begin % kPanel == 0);
-  for (int64_t begin = columns.begin; begin < columns.end; begin += kPanel, out += kPanel) {
-    const int64_t n = std::min(kPanel, columns.end - begin);
-    const std::byte* panel = w.panel(begin / kPanel);
-    for (int64_t k = 0; k < w.n_in; ++k) {
-      float* row = out + k * ld;
-      if (w.dtype == DType::kF32) {
-        std::memcpy(row, panel + k * kPanel * 4, static_cast<size_t>(n) * 4);
-        continue;
-      }
-      const bf16* from = reinterpret_cast<const bf16*>(panel) + k / 2 * 2 * kPanel + k % 2;
-      for (int64_t c = 0; c < n; ++c) row[c] = to_float(from[c * 2]);
-    }
-  }
-}
-
 }  // namespace vlcache::cpu

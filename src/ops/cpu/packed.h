@@ -1,8 +1,8 @@
-// Defines the one layout of packed weights, read by oneDNN and by our own kernels alike.
+// Defines the one layout of packed weights, which all kernels read.
 //
 // W [n_out, n_in] is stored as panels of 64 outputs, each panel a stream along n_in:
-//   bf16  [panel][n_in / 2][64][2]   oneDNN's BA16a64b2a; n_in padded to 32
-//   f32   [panel][n_in][64]          oneDNN's BA16a64b;   n_in padded to 16
+//   bf16  [panel][n_in / 2][64][2]   n_in padded to 32
+//   f32   [panel][n_in][64]          n_in padded to 16
 // n_out is padded to 64; padding is zero. A panel is read front to back once per few rows of x: a plain stream for
 // decode, and small enough for L2 (256 KiB at n_in 2048 in bf16) when many rows are multiplied with it.
 #pragma once
@@ -46,11 +46,9 @@ Weight pack(Isa isa, DType dtype, std::span<const Tensor> parts);
 // Backend::embed: rows of a weight of any kind.
 void embed(Isa isa, std::span<const int32_t> ids, const Weight& w, const Tensor& y);
 
-// Columns [begin, end) of W^T as plain f32 [n_in, end - begin] at `out`, rows `ld` elements apart; begin is a multiple
-// of 64.
+// Outputs [begin, end).
 struct Columns {
   int64_t begin, end;
 };
-void unpack_columns(const Panels& w, const Columns& columns, float* out, int64_t ld);
 
 }  // namespace vlcache::cpu

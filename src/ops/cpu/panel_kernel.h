@@ -43,8 +43,6 @@ struct AmxGroupArgs {
   float* sums;  // [32, 64]
 };
 void panel_amx_group(const AmxGroupArgs& args);
-// After code of others that gave the calling thread's tiles a shape of its own.
-void forget_tiles();
 // bf16 or f32 weights widened in registers, f32 x.
 void panel_simd_bf16(Isa isa, const PanelArgs& args);
 void panel_simd_f32(Isa isa, const PanelArgs& args);

@@ -112,6 +112,4 @@ void panel_amx_group(const AmxGroupArgs& args) {
   read_by_tiles(args.sums);
 }
 
-void forget_tiles() { tiles_now.palette = 0; }
-
 }  // namespace vlcache::cpu
