@@ -83,6 +83,10 @@ OrderedJson kv_json(const KvReport& kv) {
           {"slots", kv.slots}};
 }
 
+OrderedJson preemptions_json(const Preemptions& p) {
+  return {{"times", p.n_times}, {"replayed_tokens", p.n_replayed}, {"different_tokens", p.n_different}};
+}
+
 // The tokens kept of each image; of images with too many tokens, the sizes alone.
 OrderedJson kept_json(const std::vector<KeptImage>& images) {
   OrderedJson json = OrderedJson::array();
@@ -132,6 +136,7 @@ OrderedJson served_json(const GenerateResult& result, bool explain, const std::v
     kv["images"] = kept_json(result.kv.images);
   }
   OrderedJson json{{"kv", std::move(kv)}, {"cache", std::move(cache)}, {"timings_ms", std::move(timings)}};
+  if (result.preemptions.n_times > 0) json["preemptions"] = preemptions_json(result.preemptions);
   if (!notes.empty()) json["notes"] = notes;
   return json;
 }
@@ -153,6 +158,7 @@ OrderedJson result_json(const GenerateResult& result, const CacheTotals& totals)
       {"kv", kv_json(result.kv)},
       {"cache", cache_json(result.cache)},
       {"caches", totals_json(totals)}};
+  if (result.preemptions.n_times > 0) out["preemptions"] = preemptions_json(result.preemptions);
   if (result.has_logprobs) out["logprobs"] = std::move(logprobs);
   return out;
 }

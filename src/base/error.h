@@ -15,6 +15,7 @@ enum class ErrorCode {
   kNotFound,     // a path, tensor or name does not exist
   kShape,        // sizes that do not fit together
   kMemory,       // an allocation failed or a limit was reached
+  kOutOfPages,   // all pages of the KV cache are in use: thrown by its pool alone
   kIo,           // reading or writing failed
   kCancelled,    // the caller asked to stop
   kBug,          // a CHECK failed in the work of one request (CheckScope), or a library threw an unexpected exception

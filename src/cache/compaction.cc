@@ -83,13 +83,27 @@ void set_value(Backend& backend, const KvView& view, int32_t head, int32_t slot,
 
 }  // namespace
 
-// Takes all pages that heads will need to write shared pages, before anything moves.
+// Takes all pages that heads will need to write shared pages, before anything moves. Taking pages evicts cached
+// prefixes, so that fewer pages may be shared than before: it is tried again as long as that is so.
 void KvCache::take_fresh_pages(LayOut lay_out) {
-  fresh_.give_back();
-  for (Layer& layer : layers_) {
-    if (!layer.pages.any_shared()) continue;
-    for (int32_t h = 0; h < layer.slots.n_heads(); ++h) {
-      if (lay_out(layer, h)) fresh_.take(layer.pages.pool(), layer.pages.mark_copies(h, moves_.links));
+  const auto for_each_copying_head = [&](FunctionRef<void(PagePool & pool, int32_t n_copies)> body) {
+    for (Layer& layer : layers_) {
+      if (!layer.pages.any_shared()) continue;
+      for (int32_t h = 0; h < layer.slots.n_heads(); ++h) {
+        if (lay_out(layer, h)) body(layer.pages.pool(), layer.pages.mark_copies(h, moves_.links));
+      }
+    }
+  };
+  for (int64_t n_needed = INT64_MAX;;) {
+    fresh_.give_back();
+    try {
+      return for_each_copying_head([&](PagePool& pool, int32_t n_copies) { fresh_.take(pool, n_copies); });
+    } catch (const Error&) {
+      fresh_.give_back();
+      int64_t n_left = 0;
+      for_each_copying_head([&](PagePool&, int32_t n_copies) { n_left += n_copies; });
+      if (n_left >= n_needed) throw;
+      n_needed = n_left;
     }
   }
 }

@@ -155,12 +155,22 @@ void KvCache::own_pages(Layer& layer, int32_t head, int32_t end) {
   for (int32_t p = first; p < std::min(end, layer.pages.n_pages(head)); ++p) {
     moves_.links.push_back({.source = p, .write = true});
   }
-  const int32_t n_copies = layer.pages.mark_copies(head, moves_.links);
+  int32_t n_copies = layer.pages.mark_copies(head, moves_.links);
+  for (bool taken = false; n_copies > 0 && !taken;) {
+    try {
+      fresh_.take(layer.pages.pool(), n_copies);
+      taken = true;
+    } catch (const Error&) {
+      // Taking pages evicts cached prefixes, so that fewer pages may be shared than before.
+      const int32_t n_left = layer.pages.mark_copies(head, moves_.links);
+      if (n_left == n_copies) throw;
+      n_copies = n_left;
+    }
+  }
   if (n_copies == 0) return;
   moves_.first_page = first;
   moves_.kept.resize(at(n_slots));
   std::iota(moves_.kept.begin(), moves_.kept.end(), 0);
-  fresh_.take(layer.pages.pool(), n_copies);
   move_slots(layer, head);
 }
 

@@ -49,8 +49,8 @@ class KvCache {
   // ends with those slots, unwritten. `lengths` [n_kv_heads]: the caller's storage for the view's n_slots, so that
   // later appends of the step do not lengthen the view; null: the live lengths. A view is valid until tables grow
   // (reserve) or slots are removed. A layer that shares another's KV takes nothing: its view is the other's, up to the
-  // last of `tokens`. biases: of the slots of each token (KvView::slot_bias); empty: 0. Throws Error(kMemory) when pool
-  // or capacity is exhausted; then no length of this layer has changed.
+  // last of `tokens`. biases: of the slots of each token (KvView::slot_bias); empty: 0. Throws Error(kOutOfPages) when
+  // pool or capacity is exhausted; then no length of this layer has changed.
   KvView append(int32_t layer, std::span<const int32_t> tokens, int32_t* lengths = nullptr,
                 std::span<const float> biases = {});
   KvView view(int32_t layer) const;
@@ -65,8 +65,8 @@ class KvCache {
   void hide(int32_t layer, int32_t head, int32_t slot);
   int32_t n_hidden(int32_t layer, int32_t head) const { return slots(layer).n_hidden(head); }
   // Moves the visible slots together and frees pages, in every head that has a page's worth of hidden slots. Allocates
-  // nothing on the heap. Requires a free page for each shared page that it must write: throws Error(kMemory) when there
-  // are too few, and then has changed nothing.
+  // nothing on the heap. Requires a free page for each shared page that it must write: throws Error(kOutOfPages) when
+  // there are too few, and then has changed nothing.
   void sweep();
   // Keeps the slots that the plan lists, in the order of tokens, in as few pages as possible; frees the other pages.
   // The tables shrink too. Throws as sweep does.

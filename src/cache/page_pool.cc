@@ -31,9 +31,9 @@ PageRun PagePool::allocate_run(int32_t wanted) {
   }
   if (full()) {
     const int64_t bytes = budget_ != nullptr ? budget_->max_bytes : max_pages_ * page_bytes_;
-    throw Error(ErrorCode::kMemory, "KV cache is full: all " + std::to_string(bytes >> 20) +
-                                        " MiB of pages are in use; raise --kv-memory, shorten the prompt or lower "
-                                        "--max-tokens");
+    throw Error(ErrorCode::kOutOfPages, "KV cache is full: all " + std::to_string(bytes >> 20) +
+                                            " MiB of pages are in use; raise --kv-memory, shorten the prompt or lower "
+                                            "--max-tokens");
   }
   if (budget_ != nullptr) {
     wanted = static_cast<int32_t>(std::min<int64_t>(wanted, (budget_->max_bytes - budget_->used_bytes) / page_bytes_));

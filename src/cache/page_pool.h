@@ -38,7 +38,7 @@ class PagePool {
   PagePool(int64_t page_bytes, int64_t max_pages, PageBudget* budget = nullptr);
 
   // A page with one reference. Its contents are undefined. When all pages are in use, the budget's reserve is asked to
-  // free some; throws Error(kMemory) if it cannot.
+  // free some; throws Error(kOutOfPages) if it cannot.
   int32_t allocate() { return allocate_run(1).begin; }
   // Up to `wanted` neighbouring pages (one at least), each with one reference. Attention reads neighbours faster than
   // scattered pages: 30 against 22 GB/s a core in bf16. Throws as allocate does.

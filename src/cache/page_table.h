@@ -32,7 +32,7 @@ class FreshPages {
   FreshPages(const FreshPages&) = delete;
 
   void reserve(int64_t n) { pages_.reserve(static_cast<size_t>(n)); }
-  // n more pages of the pool. Throws Error(kMemory) when it is exhausted; no page is held then.
+  // n more pages of the pool. Throws Error(kOutOfPages) when it is exhausted; no page is held then.
   void take(PagePool& pool, int32_t n);
   int32_t next();  // in the order in which they were taken; the caller's from now on
   void give_back();
@@ -70,7 +70,7 @@ class PageTable {
   // Visits the pages that the table holds: in its rows, and taken ahead.
   void for_each_page(FunctionRef<void(int32_t page)> visit) const;
 
-  // Makes a row at least n pages long, of neighbouring pages where possible. Throws Error(kMemory) when the pool is
+  // Makes a row at least n pages long, of neighbouring pages where possible. Throws Error(kOutOfPages) when the pool is
   // exhausted; the row keeps the pages it got until then.
   void extend(int32_t head, int32_t n);
   // Appends a page of another row of the same pool to a row; the page is shared from now on.

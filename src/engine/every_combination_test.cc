@@ -1,78 +1,20 @@
 // Scorers, allocators, decode rules, presets and budgets in all their combinations: every request gets an answer or an
 // error of its own, the same alone and beside others, and what requests share is as it was.
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <set>
 
-#include "base/json.h"
+#include "engine/policies_testing.h"
 #include "engine/scheduler/accounting_testing.h"
 #include "engine/sequence/sequence.h"
 
 namespace vlcache {
 namespace {
 
-namespace fs = std::filesystem;
 using Kind = PolicyInfo::Kind;
-
-// A model that sees images, with scores of its heads and room for long prompts.
-class Models {
- public:
-  Models() : dir_(fs::temp_directory_path() / ("vlcache-combinations-" + std::to_string(getpid()))), checkpoint_(dir_) {
-    const fs::path fixture = fs::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/models/llava-clip";
-    fs::create_directories(dir_);
-    for (const auto& file : fs::directory_iterator(fixture)) fs::copy(file, dir_, fs::copy_options::overwrite_existing);
-    OrderedJson config = parse_ordered_json(read_text_file(dir_ / "config.json"), "config.json");
-    config["text_config"]["max_position_embeddings"] = 4096;
-    std::ofstream(dir_ / "config.json") << config;
-    std::ofstream(dir_ / "heads.json")
-        << R"({"echo": [[0.1, 0.9], [0.2, 0.3]], "induction": [[0.2, 0.1], [0.9, 0.4]]})";
-  }
-  ~Models() { fs::remove_all(dir_); }
-  const fs::path& dir() const { return dir_; }
-  const Checkpoint& checkpoint() const { return checkpoint_; }
-  std::unique_ptr<Engine> engine() const {
-    EngineOptions options;
-    options.dtype = DType::kF32;
-    options.kv_memory_bytes = options.cache_bytes = 64 << 20;
-    return Engine::load(checkpoint_, options);
-  }
-
- private:
-  using OrderedJson = nlohmann::ordered_json;
-  fs::path dir_;
-  Checkpoint checkpoint_;
-};
 
 struct Combination {
   std::string policy, budget;
 };
-
-std::vector<std::string> presets_of(const PolicyInfo& info) {
-  std::vector<std::string> presets{""};
-  size_t at = info.parameters.find("preset");
-  if (at == std::string_view::npos) return presets;
-  std::string_view names = info.parameters.substr(at + (info.parameters.substr(at).starts_with("presets") ? 7 : 6));
-  while (!names.empty()) {
-    const size_t begin = names.find_first_not_of(" ,");
-    if (begin == std::string_view::npos) break;
-    const size_t end = names.find_first_of(",:", begin);
-    presets.push_back("@" + std::string(names.substr(begin, end - begin)));
-    const size_t next = names.find(',', begin);
-    if (next == std::string_view::npos || names.find('=') < next) break;
-    names.remove_prefix(next);
-  }
-  return presets;
-}
-
-std::vector<std::string> names_of(Kind kind) {
-  std::vector<std::string> names;
-  for (const PolicyInfo& info : policy_infos()) {
-    if (info.kind != kind) continue;
-    for (const std::string& preset : presets_of(info)) names.push_back(std::string(info.name) + preset);
-  }
-  return names;
-}
 
 // All that parse.
 std::vector<Combination> combinations(const Checkpoint& checkpoint) {
@@ -252,11 +194,12 @@ class EveryCombination : public testing::Test {
     return outcome(scheduler.remove(id));
   }
 
-  Models models_;
+  PolicyModel models_;
   std::unique_ptr<Engine> engine_ = models_.engine();
 };
 
-// VLCACHE_TEST_COMBINATIONS=all walks over all of them (make soak), I/N over the I-th of N shares.
+// VLCACHE_TEST_COMBINATIONS=all walks over all of them (make soak), I/N over the I-th of N shares; else over a sample
+// that is the same everywhere. How prompts are cut into steps depends on the machine's speed: a row's result does not.
 TEST_F(EveryCombination, AnswersOrReportsTheReason) {
   std::vector<Combination> all = combinations(models_.checkpoint());
   const char* asked = std::getenv("VLCACHE_TEST_COMBINATIONS");

@@ -16,6 +16,12 @@ double CacheReport::n_loaded() const {
   return n;
 }
 
+const ReusedBefore* reused_before(const ReuseOptions& options, size_t image) {
+  if (!options.resumed) return nullptr;
+  const auto at = std::ranges::find(*options.resumed, image, &ReusedBefore::image);
+  return at != options.resumed->end() ? &*at : nullptr;
+}
+
 std::string name(FinishReason reason) {
   switch (reason) {
     case FinishReason::kStop:

@@ -66,6 +66,12 @@ struct Shadow {
   std::vector<size_t> images;  // of the prompt: those that may be reused
 };
 
+// An image whose KV a request had reused before it was preempted.
+struct ReusedBefore {
+  size_t image = 0;                     // of the prompt
+  std::optional<Sha256Digest> similar;  // the image whose KV it was, if it was another one
+};
+
 // What is taken from caches instead of being computed again.
 struct ReuseOptions {
   bool encoder = true;              // images' embeddings are taken from the cache
@@ -85,7 +91,13 @@ struct ReuseOptions {
   ReuseChooserPtr measured;
   bool compared = false;  // callbacks.on_answered is to get the answer
   std::optional<Shadow> shadow;
+  // Set when the request is preempted: what was reused of its images. They are reused again, if their KV is still
+  // there; the others are computed again, although their KV may be known by now.
+  std::optional<std::vector<ReusedBefore>> resumed;
 };
+
+// What the request had reused of an image before it was preempted; null: nothing, or it was not preempted.
+const ReusedBefore* reused_before(const ReuseOptions& options, size_t image);
 
 struct Request {
   Prompt prompt;
@@ -125,6 +137,16 @@ struct Timings {
   double decode_ms = 0;  // from the first token to the last
   // Between the two tokens of the answer between which the policy acted; 0: it acted before the first, or not.
   double gap_ms = 0;
+};
+
+// How often a request was preempted, and what became of its answer so far when it was resumed: its tokens are computed
+// again in the way in which they were generated, and are neither drawn nor sent again.
+struct Preemptions {
+  int32_t n_times = 0;
+  int32_t n_replayed = 0;  // tokens, all times together
+  // Of the tokens that were drawn at temperature 0 from logits that nothing changes, and replayed one by one: those
+  // that are not the likeliest any more. 0 in f32; in bf16 sums are rounded otherwise where steps have other rows.
+  int32_t n_different = 0;
 };
 
 struct KvReport {
@@ -195,6 +217,7 @@ struct GenerateResult {
   int32_t n_prompt = 0;
   int32_t n_vision = 0;
   Timings timings;
+  Preemptions preemptions;
   KvReport kv;
   CacheReport cache;
 };

@@ -104,6 +104,7 @@ class PrefixTree {
       return *this;
     }
     ~Pin();
+    bool holds() const { return node_ != nullptr; }
 
    private:
     friend PrefixTree;

@@ -15,6 +15,7 @@ void ComputedImages::charge(std::vector<CacheReport::Image>& reports) {
   for (size_t i = 0; i < reports.size(); ++i) {
     CacheReport::Image& image = reports[i];
     if (i < own_.size() && image.n_recomputed < own_[i].n_recomputed) image = own_[i];
+    if (i < own_.size() && own_[i].encoder == CacheReport::Image::Encoder::kComputed) image.encoder = own_[i].encoder;
     const auto origin = origins_.find(image.key);
     if (origin == origins_.end() || !image.loaded()) continue;
     image.source = CacheReport::Image::Source::kComputed;

@@ -21,10 +21,11 @@ std::string keep_obstacle(const ImageKvForm& form, const ReuseChooser& chooser, 
   return "KV policy " + policy.name() + " has all of a prompt repeated, and --cache-keep keeps some tokens";
 }
 
-Sha256Digest joined_digests(const Sha256Digest& a, const Sha256Digest& b) {
+Sha256Digest joined_digests(const Sha256Digest& a, const std::optional<Sha256Digest>& b) {
+  if (!b) return a;
   Sha256 hash;
   hash.add(std::as_bytes(std::span(a)));
-  hash.add(std::as_bytes(std::span(b)));
+  hash.add(std::as_bytes(std::span(*b)));
   return hash.finish();
 }
 
@@ -47,7 +48,7 @@ KnownPrompt prompt_of(const Sequence& sequence) {
 }
 
 Sha256Digest reused_content(const Engine& engine, const KnownPrompt& prompt, size_t image, const ReuseChooser& chooser,
-                            int32_t n_tokens) {
+                            int32_t n_tokens, const std::optional<Sha256Digest>& similar) {
   const int32_t n_layers = engine.kv_shape().n_layers();
   Sha256 hash;
   hash.add(std::as_bytes(std::span(prompt.images[image].key)));
@@ -56,7 +57,7 @@ Sha256Digest reused_content(const Engine& engine, const KnownPrompt& prompt, siz
   if (chooser.preview(n_layers).n_layers == 0) {
     const RecomputePlan plan = chooser.plan(n_layers, n_tokens);
     for (int32_t layer = 0; layer < n_layers; ++layer) hash.add(int64_t{plan.n_tokens(layer, n_tokens)});
-    return hash.finish();
+    return joined_digests(hash.finish(), similar);
   }
   const std::string name = chooser.name();
   hash.add(std::as_bytes(std::span(name)));
@@ -65,7 +66,7 @@ Sha256Digest reused_content(const Engine& engine, const KnownPrompt& prompt, siz
     const Sha256Digest placed = placed_content(other, other.key);
     hash.add(std::as_bytes(std::span(placed)));
   }
-  return hash.finish();
+  return joined_digests(hash.finish(), similar);
 }
 
 ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt, const ReuseOptions& options,
@@ -105,16 +106,20 @@ ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt,
     CacheReport::Image& image = report.images[i];
     if (image.source == Source::kPrefix) continue;
     const bool whole = is_whole(prompt, i);
+    const ReusedBefore* const before = reused_before(options, i);
+    const bool stays_computed = options.resumed && before == nullptr;
     if (!whole) {
       if (image.reason.empty()) image.reason = "part of it is there already";  // else it was computed a moment ago
     } else if (!why_not.empty()) {
       image.reason = why_not;
+    } else if (stays_computed) {
+      image.reason = "it was computed before the request was preempted";
     } else if (measures_) {
       measure(i, image);
     } else if (options.shadow && std::ranges::find(options.shadow->images, i) == options.shadow->images.end()) {
       image.reason = "it was computed before";
     } else {
-      place(i, image);
+      place(i, image, before);
     }
     if (measures_ || !leaves_traces_) continue;
     if (image.loaded() || !whole || !plain || prompt.evict_every > 0) continue;
@@ -127,9 +132,10 @@ ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt,
                          (engine.options().cache_form.wants_repetition() && kept_tokens_ == nullptr);
     if (!neutral && reused_.empty() && sequence.exact()) {
       record(i, image);
-    } else if (why_not.empty() && could_be_kept(i, image)) {
+    } else if (why_not.empty() && !stays_computed && could_be_kept(i, image)) {
       if (!stored_.loads.contains(i)) image.reason = "no exact origin";  // else what could not be loaded says why
-      if (neutral || engine.kv().lacks_origin_again(image.key)) without_origin_.push_back(i);
+      // Once more after preemption only where that gives the same KV.
+      if (neutral || (before == nullptr && engine.kv().lacks_origin_again(image.key))) without_origin_.push_back(i);
     }
   }
   if (!reused_.empty()) begin_reuse();
@@ -170,12 +176,13 @@ void ImageReuse::measure(size_t image, CacheReport::Image& report) {
   }
 }
 
-void ImageReuse::place(size_t image, CacheReport::Image& report) {
+void ImageReuse::place(size_t image, CacheReport::Image& report, const ReusedBefore* before) {
   const PromptImage& found = images_[image];
   const int32_t n_layers = engine_.kv_shape().n_layers();
   const RecomputePlan plan = chooser_->plan(n_layers, found.n_tokens);
   report.reason = place_obstacle(image, plan);
   if (!report.reason.empty()) return;
+  if (before != nullptr && before->similar) return place_similar(image, plan, report, before->similar);
   int64_t n_computed = 0;
   for (int32_t layer = 0; layer < n_layers; ++layer) n_computed += plan.n_tokens(layer, found.n_tokens);
   std::shared_ptr<const ImageKv> known = engine_.kv().image_kv().find<ImageKv>(report.key);
@@ -184,7 +191,11 @@ void ImageReuse::place(size_t image, CacheReport::Image& report) {
     const LoadingImage* const stored = load_stored(image);
     if (stored == nullptr) {
       report.reason = stored_.tiers.answered(image) ? "first use" : "tier lookup timed out";
-      place_similar(image, plan, report);
+      if (before != nullptr) {
+        report.reason = "its KV was reused before the request was preempted, and was evicted since";
+      } else {
+        place_similar(image, plan, report, {});
+      }
       return;
     }
     if (stored->state() == ImageLoad::State::kMissed) {
@@ -205,9 +216,12 @@ void ImageReuse::place(size_t image, CacheReport::Image& report) {
   reused_.add(sequence_, found.spans, std::move(known), plan, std::move(load));
 }
 
-void ImageReuse::place_similar(size_t image, const RecomputePlan& plan, CacheReport::Image& report) {
+void ImageReuse::place_similar(size_t image, const RecomputePlan& plan, CacheReport::Image& report,
+                               const std::optional<Sha256Digest>& again) {
   const PromptImage& own = images_[image];
-  std::optional<SimilarKv::Found> other = similar_.find(own, image);
+  std::optional<SimilarKv::Found> other = similar_.find(own, image, again);
+  if (!other && again)
+    report.reason = "KV of a similar image was reused before the request was preempted, and was evicted since";
   if (!other) return;
   const int32_t n_layers = plan.n_layers();
   const std::vector<int32_t> depths = plan.depths(own.n_tokens);
@@ -251,9 +265,8 @@ void ImageReuse::supply() {
   reused_.supply(sequence_);
   const KnownPrompt prompt = prompt_of(sequence_);
   for (const Placed& placed : placed_) {
-    Sha256Digest content = reused_content(engine_, prompt, placed.image, *chooser_, placed.kv->n_tokens());
-    if (placed.similar) content = joined_digests(content, *placed.similar);
-    sequence_.set_image_content(placed.image, content);
+    sequence_.set_image_content(
+        placed.image, reused_content(engine_, prompt, placed.image, *chooser_, placed.kv->n_tokens(), placed.similar));
   }
 }
 

@@ -28,9 +28,10 @@ struct KnownPrompt {
 KnownPrompt prompt_of(const Sequence& sequence);
 
 // Identifies the KV of an image of the prompt that a chooser recomputes in part, in the engine's cache form: not to be
-// confused with computed KV. If the chooser looks at the prompt, the digest is this prompt's alone.
+// confused with computed KV. If the chooser looks at the prompt, the digest is this prompt's alone. `similar`: the
+// image whose KV it is, if it is another one.
 Sha256Digest reused_content(const Engine& engine, const KnownPrompt& prompt, size_t image, const ReuseChooser& chooser,
-                            int32_t n_tokens);
+                            int32_t n_tokens, const std::optional<Sha256Digest>& similar = {});
 
 // The images of a request in the tiers beyond this process.
 struct ImagesInTiers {
@@ -82,9 +83,11 @@ class ImageReuse final : public LayerHooks {
   bool is_whole(const Prompt& prompt, size_t image) const;
   // Why none of the image's tokens can be loaded, whether or not their KV is known; "": some can.
   std::string place_obstacle(size_t image, const RecomputePlan& plan) const;
-  void place(size_t image, CacheReport::Image& report);
-  // Takes the KV of a similar image, if there is one.
-  void place_similar(size_t image, const RecomputePlan& plan, CacheReport::Image& report);
+  // `before`: what of it is reused again after preemption.
+  void place(size_t image, CacheReport::Image& report, const ReusedBefore* before);
+  // Takes the KV of a similar image, if there is one; of `again`, if that is given.
+  void place_similar(size_t image, const RecomputePlan& plan, CacheReport::Image& report,
+                     const std::optional<Sha256Digest>& again);
   void measure(size_t image, CacheReport::Image& report);
   // Null: no tier has it.
   const LoadingImage* load_stored(size_t image);

@@ -93,7 +93,7 @@ void PrefixLoad::begin(Sequence& sequence, int32_t n_allowed) {
   try {
     sequence.assume_coming(n_given_, *this);
   } catch (const Error& e) {
-    if (e.code() != ErrorCode::kMemory) throw;  // no pages are free: the prompt is computed
+    if (e.code() != ErrorCode::kOutOfPages) throw;  // no pages are free: the prompt is computed
     return loads_.clear();
   }
   sequence_ = &sequence;

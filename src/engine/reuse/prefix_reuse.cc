@@ -153,10 +153,13 @@ PrefixMatch match_prefix(Engine& engine, const Policy& policy, const Prompt& pro
   const bool neutral = options.origin == ReuseOrigin::kNeutral;  // even if cached: the result would depend on that
   for (size_t i = 0; i < images.size() && reuses; ++i) {
     PrefixMatch::Image& image = images[i];
-    const int32_t n_left = image.end - match.n;  // of an image that is cached in part, whole pages as a rule
+    const ReusedBefore* const before = reused_before(options, i);
+    if (options.resumed && before == nullptr) continue;  // computed, and what follows it, too
+    const int32_t n_left = image.end - match.n;          // of an image that is cached in part, whole pages as a rule
     if (!neutral && (n_left <= (image.begin < match.n ? kPageSlots : 0) || !is_known(i))) continue;
     image.reused = true;
-    image.content = reused_content(engine, known, i, *options.chooser, image.n_tokens);
+    image.content = reused_content(engine, known, i, *options.chooser, image.n_tokens,
+                                   before != nullptr ? before->similar : std::nullopt);
   }
   if (std::ranges::find(images, true, &PrefixMatch::Image::reused) == images.end()) return match;
   match.key = key_of(cache, {asked, known.images, contents_of(images), known.salt});
@@ -187,6 +190,12 @@ std::string PrefixReuse::begin(Engine& engine, Sequence& sequence, const Prompt&
     }
   }
   return sequence.n_done() >= std::ssize(match.key) ? "" : "what follows is in no prompt before";
+}
+
+bool PrefixReuse::give_up() {
+  const bool had = pin_.holds();
+  pin_ = {};
+  return had;
 }
 
 std::vector<Element> PrefixReuse::promise(Engine& engine, const Sequence& sequence, const Prompt& prompt,

@@ -74,6 +74,8 @@ class PrefixReuse {
   // known. Returns why the prefix is no longer; "": it is as long as it can be.
   std::string begin(Engine& engine, Sequence& sequence, const Prompt& prompt, const ReuseOptions& options,
                     ImageSearch& tiers);
+  // Lets the prefix that begin() found be evicted from the cache; the sequence keeps its pages. False: there is none.
+  bool give_up();
   // After begin(): tokens of the prompt that a prefix may have at most; 0: none may be taken.
   int32_t n_allowed() const { return n_allowed_; }
   // Caches what the sequence has, if none of it was evicted: whole pages, so that it may continue, or all of it.

@@ -25,19 +25,21 @@ Sha256Digest SimilarKv::shape(size_t number) const {
   return hash.finish();
 }
 
-std::optional<SimilarKv::Found> SimilarKv::find(const PromptImage& image, size_t number) const {
+std::optional<SimilarKv::Found> SimilarKv::find(const PromptImage& image, size_t number,
+                                                const std::optional<Sha256Digest>& again) const {
   const ImageTiles& tiles = prompt_.images[number];
   if (!allowed_ || tiles.hashes == nullptr) return {};
   DigestCache& cached = engine_.kv().image_kv();
   SimilarImages& similar = engine_.kv().similar_images();
-  const auto other = similar.find(image.key, shape(number), *tiles.hashes,
-                                  [&](const Sha256Digest& key) { return cached.contains(key); });
+  const auto other = similar.find(image.key, shape(number), *tiles.hashes, [&](const Sha256Digest& key) {
+    return (!again || key == *again) && cached.contains(key);
+  });
   if (!other) return {};
   Found found{.image = other->image, .kv = cached.find<ImageKv>(other->image), .changed = {}};
   found.changed = changed_tokens(engine_.model().config(), tiles, *other->cells, *tiles.hashes);
   found.n_changed = static_cast<int32_t>(std::ranges::count(found.changed, true));
   if (found.kv == nullptr || !found.kv->keeps_all() || found.kv->n_tokens() != image.n_tokens) return {};
-  if (found.n_changed == image.n_tokens || !similar.first_time(image.key)) return {};
+  if (found.n_changed == image.n_tokens || (!again && !similar.first_time(image.key))) return {};
   return found;
 }
 

@@ -26,8 +26,8 @@ class SimilarKv {
     int32_t n_changed = 0;
   };
   // Nothing unless the request allows it, its chooser goes by positions alone (a preview would see outdated KV), and
-  // the image has not taken KV of another one before.
-  std::optional<Found> find(const PromptImage& image, size_t number) const;
+  // the image has not taken KV of another one before. `again`: of that image alone, whose KV it had.
+  std::optional<Found> find(const PromptImage& image, size_t number, const std::optional<Sha256Digest>& again) const;
   // KV of the image is in memory: later images may be similar to it.
   void note(const PromptImage& image, size_t number) const;
 

@@ -240,9 +240,18 @@ void Generation::make_room() {
 }
 
 void Generation::preempt() {
+  if (!sequence_->recomputable()) {
+    throw Error(ErrorCode::kOutOfPages,
+                "KV cache is full: another request needs the pages of this conversation, whose earlier turns were "
+                "compressed and cannot be computed again; raise --kv-memory");
+  }
+  images_.keep_decisions();
   release();
+  ++result_.preemptions.n_times;
   enter(RequestState::kPreempted);
 }
+
+bool Generation::give_up_prefix() { return prefix_ != nullptr && prefix_->give_up(); }
 
 void Generation::release() {
   images_.stop();
@@ -250,7 +259,9 @@ void Generation::release() {
   if (!prefix_load_.stop()) keep_prefix(/*whole_pages=*/true);
   promised_.reset();
   prefix_.reset();
+  sequence_->rewind(sequence_->prompt_shape().n_tokens);
   sequence_->release();
+  n_entered_ = 0;
   kept_logits_.clear();
 }
 
@@ -276,10 +287,10 @@ void Generation::after_step(const StepItem& item, const Tensor& logits, double m
     lookahead_ms_ += ms;
     return;
   }
-  if (result_.tokens.empty()) {
-    result_.timings.prefill_ms += ms;
+  if (before_answer()) {
+    if (!has_tokens()) result_.timings.prefill_ms += ms;
     if (state_ == RequestState::kPreview) return;
-    if (request_.callbacks.on_prefill) {
+    if (request_.callbacks.on_prefill && !has_tokens()) {
       const int32_t n_prompt = sequence_->prompt_shape().n_tokens;
       request_.callbacks.on_prefill(std::min(sequence_->n_prefilled(), n_prompt), n_prompt);
     }
@@ -362,7 +373,7 @@ bool Generation::act_until(Clock::time_point until) {
 // The policy has acted, or none was to.
 void Generation::after_policy(bool compressed) {
   const Sequence& s = *sequence_;
-  if (!s.in_prompt() && result_.tokens.empty()) {
+  if (!s.in_prompt() && before_answer()) {
     images_.reuse()->finish(result_.timings.prefill_ms);
     // The KV that is compressed later is cached only if it is to stay as it was (keep_exact).
     if (!s.acts_later()) keep_prefix(/*whole_pages=*/true);
@@ -371,7 +382,7 @@ void Generation::after_policy(bool compressed) {
   const bool after_tokens = compressed && result_.kv.n_before_acting < 0;  // no rule, which joins slots now and then
   if (after_tokens) {
     result_.kv.n_before_acting = s.n_done() - s.prompt_shape().n_tokens;
-    answer_.policy_acted = true;
+    answer_.policy_acted = !replays();
   } else if (!result_.tokens.empty()) {
     return;
   }
@@ -397,6 +408,7 @@ void Generation::choose(const Tensor& logits) {
 
 void Generation::choose_token(const Tensor& logits) {
   const std::span<float> values(logits.as<float>(), static_cast<size_t>(logits.row_size()));
+  if (replays()) return replay(values);
   const size_t n = result_.tokens.size();
   const bool given = n < request_.given.size();
   if (given && request_.callbacks.on_given) request_.callbacks.on_given(n, logits);
@@ -427,8 +439,28 @@ void Generation::take(int32_t token, bool given) {
   } else if (std::ssize(result_.tokens) >= most || context_full || (capacity > 0 && s.n_tokens() >= capacity)) {
     finish(FinishReason::kLength);
   } else {
-    sequence_->add_token(token, engine_.has_tokenizer() ? engine_.tokenizer().token_class(token) : TokenClass::kOther);
+    enter_token(token);
   }
+}
+
+void Generation::enter_token(int32_t token) {
+  sequence_->add_token(token, engine_.has_tokenizer() ? engine_.tokenizer().token_class(token) : TokenClass::kOther);
+  ++n_entered_;
+}
+
+// The next tokens of the answer that the request had before it was preempted; `logits` are those that followed. One by
+// one where the policy does something as the answer grows: what it does then depends on the steps.
+void Generation::replay(std::span<const float> logits) {
+  const Policy& policy = sequence_->policy();
+  const bool one_by_one = policy.keeps_kv() && (policy.has_rule() || policy.wants_scores() || sequence_->acts_later());
+  if (one_by_one && n_entered_ >= request_.given.size() && stream_->draws_likeliest() &&
+      vlcache::likeliest(logits) != result_.tokens[n_entered_].id) {
+    ++result_.preemptions.n_different;
+  }
+  do {
+    enter_token(result_.tokens[n_entered_].id);
+    ++result_.preemptions.n_replayed;
+  } while (replays() && !one_by_one);
 }
 
 void Generation::finish(FinishReason reason) {
@@ -483,7 +515,8 @@ void Generation::end_answer() {
   try {
     if (sequence_->end_answer() != Acted::kCompressed) return;
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kMemory) throw;
+    if (error.code() != ErrorCode::kOutOfPages) throw;
+    if (give_up_prefix()) return end_answer();
     return;  // no pages for copies: the next turn's policy acts on all of it
   }
   engine_.pools().trim();

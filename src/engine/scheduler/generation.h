@@ -32,6 +32,8 @@ class Generation {
   Sequence* sequence() { return sequence_; }  // null before start() of a request without one
   RequestImages& images() { return images_; }
   bool has_tokens() const { return !result_.tokens.empty(); }
+  // Whether the sequence does not have all tokens of the answer yet, because the request was preempted.
+  bool replays() const { return n_entered_ < result_.tokens.size(); }
   bool cancelled() const { return request_.callbacks.cancelled && request_.callbacks.cancelled(); }
 
   // ---- while it waits ---------------------------------------------------------------------------------------------
@@ -64,8 +66,14 @@ class Generation {
   // After a failed step: whether it failed for an image that could not be loaded. The request then continues without it
   // from what is computed already, or the same step is repeated once the image is loaded. Throws Error.
   bool go_on_without_load();
-  // Frees all KV, except what the prefix cache keeps: the request waits until start(). Generated tokens stay.
+  // Frees all KV, except what the prefix cache keeps: the request waits until start(). Then its prompt is computed as
+  // the first time, and the tokens that it has generated follow as they did, without being drawn or emitted. Throws
+  // Error(kOutOfPages) for a caller's sequence that cannot be computed again (Sequence::recomputable): the request is
+  // to end.
   void preempt();
+  // Gives up its hold on the cached prefix that it began with, so that the cache may evict it and the pages are the
+  // sequence's own. False: it had none.
+  bool give_up_prefix();
 
   // What the next step is to compute: at most max_rows of its pending tokens. Valid until the next call.
   StepItem next_item(int32_t max_rows);
@@ -104,7 +112,10 @@ class Generation {
   void after_policy(bool compressed);
   void end_answer();
   void pass_on();
+  bool before_answer() const { return n_entered_ == 0; }
   void choose_token(const Tensor& logits);
+  void replay(std::span<const float> logits);
+  void enter_token(int32_t token);
   void take(int32_t token, bool given);
   void emit(const std::string& text);
   void report();
@@ -123,6 +134,7 @@ class Generation {
   PrefixLoad prefix_load_;                         // from tiers, while it is queued
   std::unique_ptr<PrefixReuse> prefix_;            // from start() to the end
   std::unique_ptr<TokenStream> stream_;            // from logits to text
+  size_t n_entered_ = 0;                           // tokens of the answer that the sequence has
   std::vector<TokenRun> runs_;
   // Of the last token, while lookahead tokens are computed or the policy acts; of the prompt's last token.
   std::vector<float> kept_logits_;

@@ -108,7 +108,9 @@ void RequestImages::note_sources() {
                              .source = 2 * n_left > images_[i].n_tokens ? Source::kComputed : Source::kPrefix,
                              .n_recomputed = static_cast<double>(n_left),
                              .reason = ""});
-    if (!before.empty()) report.images.back().encoder = before[i].encoder;
+    if (before.empty()) continue;
+    report.images.back().encoder = before[i].encoder;
+    report.images.back().reusable = request_.reuse.resumed && before[i].reusable;
   }
 }
 
@@ -256,6 +258,16 @@ void RequestImages::prompt_done() {
   shared_.clear();
   stored_.loads.clear();
   claims_.release();  // what was computed is stored, or queued to be
+}
+
+void RequestImages::keep_decisions() {
+  std::vector<ReusedBefore>& reused = request_.reuse.resumed.emplace();
+  const SequenceImages& held = sequence_->images();
+  for (size_t i = 0; i < result_.cache.images.size(); ++i) {
+    const CacheReport::Image& image = result_.cache.images[i];
+    const bool of_prefix = image.source == Source::kPrefix && held.contents()[i] != held.keys()[i];
+    if (image.loaded() || of_prefix) reused.push_back({i, image.similar});
+  }
 }
 
 void RequestImages::stop() {

@@ -69,6 +69,8 @@ class RequestImages {
 
   // ---- at an end --------------------------------------------------------------------------------------------------
   void stop_reuse() { reuse_.reset(); }
+  // The request is preempted: what it has reused is reused when it starts again, what it has computed is computed.
+  void keep_decisions();
   // Ends loads and encoding; the request may start again. What it has computed itself will not count as a hit then.
   void stop();
   // The request ends: the report is final.

@@ -84,7 +84,7 @@ void Scheduler::check_cancelled() {
   }
 }
 
-// The request ends with what `work` throws.
+// The request ends with the error that `work` throws.
 void Scheduler::attempt(Entry& entry, FunctionRef<void()> work) {
   try {
     const CheckScope own(CheckScope::Failure::kThrow);
@@ -182,7 +182,10 @@ bool Scheduler::step() {
     const std::span<const Tensor> logits = engine_.stepper().step(items_);
     const double ms = ms_since(begin);
     budget_.took(plan_.decodes, prompt_flops_, ms);
-    for (size_t i = 0; i < items_.size(); ++i) act(*owners_[i], items_[i], logits[i], ms);
+    for (size_t i = 0; i < items_.size(); ++i) {
+      if (!owners_[i]->runs()) continue;  // preempted for a request before it: its logits are void
+      act(*owners_[i], items_[i], logits[i], ms);
+    }
   } catch (const StepFailed& failure) {
     recover(failure);
   }
@@ -202,7 +205,7 @@ bool Scheduler::go_on_acting() {
   for (Entry& entry : requests_) {
     if (!acts(entry)) continue;
     bool finished = false;
-    attempt(entry, [&] { finished = entry.generation->go_on_acting(until); });
+    attempt(entry, [&] { with_pages(entry, [&] { finished = entry.generation->go_on_acting(until); }); });
     if (!finished || Clock::now() >= until) break;
   }
   return true;
@@ -214,15 +217,44 @@ void Scheduler::act(Entry& entry, const StepItem& item, const Tensor& logits, do
     entry.generation->after_step(item, logits, ms);
     if (let_origins_go_first(entry)) return;
     if (entry.generation->look_ahead(logits)) return;
-    const Clock::time_point until = n_running() > 1 ? Clock::now() : Clock::time_point::max();
-    if (entry.generation->act(logits, until)) entry.generation->choose(logits);
+    bool acted = false;
+    const bool runs = with_pages(entry, [&] {
+      const Clock::time_point until = n_running() > 1 ? Clock::now() : Clock::time_point::max();
+      acted = entry.generation->act(logits, until);
+    });
+    if (runs && acted) entry.generation->choose(logits);
   });
 }
 
+bool Scheduler::with_pages(Entry& entry, FunctionRef<void()> work) {
+  for (;;) {
+    try {
+      work();
+      return true;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kOutOfPages) throw;
+      if (n_running() == 1) {
+        if (!entry.generation->give_up_prefix()) throw;
+      } else if (&preempt_last() == &entry) {
+        return false;
+      }
+    }
+  }
+}
+
+Scheduler::Entry& Scheduler::preempt_last() {
+  Entry& last = last_running();
+  attempt(last, [&] { last.generation->preempt(); });
+  if (last.waits()) full_ = true;
+  return last;
+}
+
 void Scheduler::recover(const StepFailed& failure) {
-  if (failure.code() == ErrorCode::kMemory) {
-    handle_out_of_pages(failure);
-    return;
+  if (failure.code() == ErrorCode::kOutOfPages) return handle_out_of_pages(failure);
+  if (failure.code() == ErrorCode::kMemory &&
+      failure.item() < 0) {  // the step's own memory: with one row less there may be
+    Entry& last = last_running();
+    return attempt(last, [&] { last.generation->fail(failure); });
   }
   for (size_t i = 0; i < owners_.size(); ++i) {
     if (failure.item() >= 0 && failure.item() != static_cast<int32_t>(i)) continue;
@@ -234,20 +266,22 @@ void Scheduler::recover(const StepFailed& failure) {
   }
 }
 
-// Out of pages: the newest running request is preempted; a request that runs alone ends.
+// Out of pages: the newest running request is preempted. One that runs alone gives up its hold on a cached prefix, and
+// ends if that does not help.
 void Scheduler::handle_out_of_pages(const StepFailed& failure) {
-  Entry& last = last_running();
   if (n_running() > 1) {
-    last.generation->preempt();
-    full_ = true;
+    preempt_last();
     return;
   }
-  if (last.generation->has_tokens()) {
-    last.generation->finish(FinishReason::kLength);
-  } else {
-    last.generation->fail(failure);
-  }
-  end(last);
+  Entry& last = last_running();
+  if (last.generation->give_up_prefix()) return;
+  attempt(last, [&] {
+    if (last.generation->has_tokens()) {
+      last.generation->finish(FinishReason::kLength);
+    } else {
+      last.generation->fail(failure);
+    }
+  });
 }
 
 std::vector<GenerateResult> generate(Engine& engine, std::vector<Request> requests, const SchedulerOptions& options) {

@@ -39,8 +39,9 @@ class Scheduler {
   // of a request is thrown, here or in step(): the request ends with GenerateResult::error.
   RequestId add(Request request);
   // One step. False: no request has anything left to do. A failed step costs its time only: every sequence continues
-  // from its state before the step, except the one at fault. When pages run out, the newest running request frees its
-  // KV and is queued until another has ended; alone, it ends as "length", or with the error if it has no token yet.
+  // from its state before the step, except the one at fault. When pages run out, in a step or where a policy compresses
+  // KV, the newest running request of the lowest priority frees its KV and is queued until another has ended; alone, a
+  // request ends as "length", or with the error if it has no token yet.
   bool step();
   // Ends the request where it is, before the next step.
   void cancel(RequestId id);
@@ -74,6 +75,9 @@ class Scheduler {
   void exchange_origins();
   bool awaits_origin(Entry& entry);
   void attempt(Entry& entry, FunctionRef<void()> work);
+  // `work` of a running request, which may lack pages: others are preempted, and it is tried again. False: the request
+  // itself was preempted.
+  bool with_pages(Entry& entry, FunctionRef<void()> work);
   void take_loaded();
   void wait_for_tiers();
   bool fits(Entry& entry) const;
@@ -90,6 +94,8 @@ class Scheduler {
   bool go_on_acting();
   void recover(const StepFailed& failure);
   void handle_out_of_pages(const StepFailed& failure);
+  // Of those that run, the newest one of the lowest priority.
+  Entry& preempt_last();
 
   Engine& engine_;
   SchedulerOptions options_;

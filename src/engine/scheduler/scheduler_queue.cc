@@ -71,7 +71,8 @@ bool Scheduler::admit(size_t next) {
       start(entry);
       return true;
     }
-    running_[admission.victim]->generation->preempt();
+    Entry& victim = *running_[admission.victim];
+    attempt(victim, [&] { victim.generation->preempt(); });
     full_ = false;
     attempt(entry, [&] { waiting.fits = fits(entry); });
   }
@@ -144,7 +145,7 @@ void Scheduler::start(Entry& entry) {
     let_origins_go_first(entry);
   } catch (...) {
     const Error error = caught_error();
-    if (error.code() == ErrorCode::kMemory && !alone) {
+    if (error.code() == ErrorCode::kOutOfPages && !alone) {
       full_ = true;
       return;
     }

@@ -237,7 +237,7 @@ TEST(Scheduler, RequestWithoutPagesWaits) {
   for (const size_t i : {5, 6}) {
     EXPECT_EQ(results[i].finish_reason, FinishReason::kError);
     ASSERT_TRUE(results[i].error.has_value());
-    EXPECT_EQ(results[i].error->code(), ErrorCode::kMemory);
+    EXPECT_EQ(results[i].error->code(), ErrorCode::kOutOfPages);
   }
   EXPECT_EQ(small->pools().used_bytes(), 0);
 }

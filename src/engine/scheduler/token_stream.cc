@@ -57,6 +57,13 @@ SampledToken TokenStream::draw(std::span<float> logits) {
   return token;
 }
 
+bool TokenStream::draws_likeliest() const {
+  const SamplingParams& sampling = request_.options.sampling;
+  return sampler_ != nullptr && sampling.temperature == 0 && sampling.repetition_penalty == 1 &&
+         sampling.presence_penalty == 0 && sampling.frequency_penalty == 0 && sampling.biases.empty() &&
+         request_.constraint == nullptr && request_.options.min_tokens == 0;
+}
+
 bool TokenStream::is_end(int32_t token) const { return std::ranges::find(ends_, token) != ends_.end(); }
 
 std::string TokenStream::take(int32_t token) {

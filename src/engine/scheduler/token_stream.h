@@ -26,6 +26,9 @@ class TokenStream {
   // Draws the next token from logits [vocab], which change; the caller's callbacks.choose draws instead if there is
   // one. Throws Error(kUnsupported) where the constraint allows no token of the vocabulary.
   SampledToken draw(std::span<float> logits);
+  // Whether the token drawn is the likeliest by the logits as they are: temperature 0, and neither constraint, bias,
+  // penalty nor caller change or choose.
+  bool draws_likeliest() const;
   // Whether a token ends the generation: a stop token of the model or the request.
   bool is_end(int32_t token) const;
   // Takes the token that was drawn last, which is no end. Returns the text that is now certain.

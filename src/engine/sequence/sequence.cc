@@ -65,6 +65,7 @@ std::unique_ptr<Sequence> Sequence::fork(PolicyPtr policy, const KeepPlan& plan)
   CHECK(n_pending() == 0 && !supplied_.any() && !looks_ahead());
   std::unique_ptr<Sequence> copy(new Sequence(*this, std::move(policy)));
   if (!plan.layers.empty()) copy->cache_.compact(plan);
+  copy->recomputable_ = recomputable_ && plan.layers.empty() && !copy->policy_->evicts();
   if (!in_prompt()) copy->slots_.note_prompt_end();
   copy->peak_kv_bytes_ = copy->cache_.bytes();
   return copy;
@@ -101,6 +102,7 @@ int32_t Sequence::continue_with(const Prompt& prompt) {
   kept = std::max(0, std::min(kept, prompt.n_tokens() - 1));
   if (images_.salt() != prompt.salt) kept = 0;
   if ((kept < n_done() && !complete()) || !policy_->keeps_kv()) kept = 0;
+  recomputable_ = kept == 0 || (!policy_->evicts() && exact());
   rewind(kept);
   prompt_ = prompt.shape();
   acting_.list(prompt, kept);
@@ -236,6 +238,7 @@ int32_t Sequence::n_prefilled() const {
 void Sequence::reset_hooks() {
   hooks_.reset();
   plan_.reset();
+  rule_.reset();
   lookahead_.all.clear();
   lookahead_.n_done = 0;
 }
@@ -255,6 +258,7 @@ Acted Sequence::apply_policy(Clock::time_point until) {
     drop_rows();
     return Acted::kNot;
   }
+  if (rule_) return carry_out_rule();
   Acted acted = Acted::kNot;
   if (!acting_.done() && n_done() >= acts_at()) acted = act_after_prompt(until);
   if (acted == Acted::kUnfinished || !policy_->has_rule() || n_done() == 0 || acts_later()) return acted;
@@ -262,11 +266,21 @@ Acted Sequence::apply_policy(Clock::time_point until) {
   const StepInfo info{.n_tokens = n_done(), .n_prompt = prompt_.n_tokens, .in_prompt = in_prompt(), .tokens = tokens()};
   policy_->on_step(info, slots_);
   KeepPlan plan;
-  if (policy_->plan_step(info, slots_, plan)) {
-    cache_.compact(plan);
-    return Acted::kCompressed;
+  rule_ = {.plan = {}, .before = acted};
+  if (policy_->plan_step(info, slots_, plan)) rule_->plan = std::move(plan);
+  return carry_out_rule();
+}
+
+// Throws without pages for copies; the rule has seen the step then, and is not asked again.
+Acted Sequence::carry_out_rule() {
+  Acted acted = rule_->before;
+  if (rule_->plan) {
+    cache_.compact(*rule_->plan);
+    acted = Acted::kCompressed;
+  } else {
+    cache_.sweep();
   }
-  cache_.sweep();
+  rule_.reset();
   return acted;
 }
 
@@ -285,29 +299,35 @@ void Sequence::drop_rows() {
                                                    layered_->rows(), layered_->n_to_keep()));
 }
 
-Acted Sequence::act_after_prompt(Clock::time_point until) {
-  CHECK(lookahead_.n_done == lookahead_.all.size());  // look_ahead() was called
-  PlanState state = plan_ ? std::move(*plan_) : PlanState{};
-  plan_.reset();  // what throws begins it again
+// Makes parts of the plan. False: some are left for the next call.
+bool Sequence::make_plan(PlanState& state, Clock::time_point until, bool& evicts) {
   const int32_t n_answer = n_done() - acting_.next().n_tokens, n_parts = policy_->n_plan_parts(slots_);
   FirstSlots prompt_slots(slots_, n_answer);
   const PlanInputs in = plan_inputs(std::max(first_, 0), prompt_slots);
-  bool evicts = false, in_time = false;
+  bool in_time = false;
   do {
     const auto begin = Clock::now();
     evicts = policy_->plan_part(in, state.n_parts_done++, state.plan);
     const auto now = Clock::now();
     in_time = until - now > now - begin;  // the next part takes about as long
   } while (evicts && state.n_parts_done < n_parts && in_time);
-  if (evicts && state.n_parts_done < n_parts) {
-    plan_ = std::move(state);
-    return Acted::kUnfinished;
-  }
+  if (evicts && state.n_parts_done < n_parts) return false;
   watch_ms_ += hooks_ != nullptr ? hooks_->watch_ms() : 0;
-  if (evicts) {
-    keep_last_slots(slots_, n_answer, state.plan);
-    cache_.compact(state.plan);
-  }
+  if (evicts) keep_last_slots(slots_, n_answer, state.plan);
+  return true;
+}
+
+Acted Sequence::act_after_prompt(Clock::time_point until) {
+  CHECK(lookahead_.n_done == lookahead_.all.size());  // look_ahead() was called
+  PlanState state = plan_ ? std::move(*plan_) : PlanState{};
+  plan_.reset();  // what throws begins it again
+  bool evicts = true;
+  if (!state.complete) state.complete = make_plan(state, until, evicts);
+  if (evicts) plan_ = std::move(state);
+  if (evicts && !plan_->complete) return Acted::kUnfinished;
+  if (evicts) cache_.compact(plan_->plan);  // without pages for copies it is tried again
+  plan_.reset();
+  const int32_t n_answer = n_done() - acting_.next().n_tokens;
   acting_.advance();
   if (!acting_.done()) {
     reset_hooks();

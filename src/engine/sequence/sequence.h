@@ -70,11 +70,14 @@ class Sequence {
   void rewind(int32_t n);
   // Frees all KV; every token that is not loaded is pending again.
   void release();  // undoes the policy's actions, too: it acts again after the prompt
+  // Whether release() loses nothing that computing the tokens again would not give: false where an earlier turn's KV
+  // may have been evicted or supplied, and for a fork under a policy that evicts.
+  bool recomputable() const { return recomputable_; }
   // The caller has filled the cache with K and V of the first n tokens itself; those of them from n_exact on were
   // computed after something that was supplied or evicted.
   void assume_computed(int32_t n, int32_t n_exact = INT32_MAX);
   // The same for tokens that the sequence does not have, n of them with the ones it has: their pages are there, and
-  // `source` fills them before the first step that reads them. Throws Error(kMemory): nothing has changed.
+  // `source` fills them before the first step that reads them. Throws Error(kOutOfPages): nothing has changed.
   void assume_coming(int32_t n, PageSource& source);
   // All of them are filled, or released.
   void forget_page_source() { page_source_ = nullptr; }
@@ -124,7 +127,8 @@ class Sequence {
   // Lets the policy act on what has been computed, once it has seen all lookahead tokens: its plan after the prompt (or
   // after the answer's first tokens, Policy::acts_after_tokens), its rule after every step. A plan is made in parts,
   // at least one and no more than are likely to end by `until`; nothing may be computed or added until it is finished.
-  // Throws Error(kMemory) if shared pages cannot be copied; nothing is lost then.
+  // Throws Error(kOutOfPages) if shared pages cannot be copied: what was decided is kept, and the next call goes on
+  // with carrying it out.
   Acted apply_policy(Clock::time_point until = Clock::time_point::max());
   // The prompt is computed, and the policy acts once the answer has more tokens.
   bool acts_later() const { return !in_prompt() && !acting_.done() && policy_->acts_after_tokens() > 0; }
@@ -166,12 +170,20 @@ class Sequence {
   struct PlanState {
     KeepPlan plan;
     int32_t n_parts_done = 0;
+    bool complete = false;  // what is left is to compact the cache by it
+  };
+  // What the rule has decided after a step, until it is carried out.
+  struct RuleState {
+    std::optional<KeepPlan> plan;  // none: hidden slots are swept
+    Acted before;                  // what the plan after the prompt has done in the same step
   };
 
   PlanInputs plan_inputs(int32_t first, const PolicySlots& slots) const;
   int32_t acts_at() const;
   void drop_rows();
   Acted act_after_prompt(Clock::time_point until);
+  bool make_plan(PlanState& state, Clock::time_point until, bool& evicts);
+  Acted carry_out_rule();
   void slide_window();
   void reset_hooks();
   void list_lookaheads();
@@ -188,6 +200,7 @@ class Sequence {
   ActingParts acting_;
   LookaheadState lookahead_;
   std::optional<PlanState> plan_;      // the policy is acting
+  std::optional<RuleState> rule_;      // decided, not carried out
   PageSource* page_source_ = nullptr;  // of pages that are not filled yet; null: all are
   SuppliedTokens supplied_;
   int32_t n_exact_ = INT32_MAX;  // tokens before the first that was ever supplied
@@ -198,6 +211,7 @@ class Sequence {
   std::vector<int32_t> next_token_;         // [n_layers] one past the last token with slots in the layer
   std::vector<int32_t> next_token_before_;  // this step
   std::vector<float> biases_;               // of an append
+  bool recomputable_ = true;
   int64_t peak_kv_bytes_ = 0;
   double watch_ms_ = 0;
 };

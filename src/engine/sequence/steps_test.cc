@@ -362,7 +362,7 @@ TEST(FailedStep, ExhaustedPoolKeepsItsPageCount) {
     step(*engine, *large, 512);
     ADD_FAILURE() << "did not fail";
   } catch (const StepFailed& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kMemory);
+    EXPECT_EQ(e.code(), ErrorCode::kOutOfPages);
   }
   EXPECT_EQ(large->cache().n_pages(), 0);
   EXPECT_EQ(contents(*engine, *small), before);

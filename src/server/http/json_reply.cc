@@ -18,6 +18,7 @@ int http_status(const Error& error) {
     case ErrorCode::kNotFound:
       return 404;
     case ErrorCode::kMemory:
+    case ErrorCode::kOutOfPages:
       return 413;
     case ErrorCode::kCancelled:  // it timed out
       return 504;

@@ -182,6 +182,9 @@ void Metrics::add(const GenerateResult& result, const Times& times) {
   const std::lock_guard lock(mutex_);
   ++finished_[result.finish_reason == FinishReason::kCancelled ? "abort" : name(result.finish_reason)];
   all_.add(times.all);
+  n_preemptions_ += result.preemptions.n_times;
+  n_replayed_ += result.preemptions.n_replayed;
+  n_replayed_otherwise_ += result.preemptions.n_different;
   if (result.tokens.empty()) return;  // it ended before its first token
   n_prompt_ += result.n_prompt;
   n_generated_ += std::ssize(result.tokens);
@@ -210,6 +213,13 @@ std::string Metrics::text(const Inference::State& state, size_t n_connections) c
   w.family("vllm:cache_config_info", "gauge", "Slots of a KV page, and how many pages there may be.");
   w.value(1, "block_size=\"" + std::to_string(kPageSlots) + "\",num_gpu_blocks=\"" +
                  std::to_string(state.kv_max_pages) + "\"");
+  w.one("vllm:num_preemptions_total", "counter", "Times that a request freed its KV for others and was resumed later.",
+        static_cast<double>(n_preemptions_));
+  w.one("vlcache:replayed_tokens_total", "counter", "Tokens of answers that were computed again after preemption.",
+        static_cast<double>(n_replayed_));
+  w.one("vlcache:replayed_tokens_different_total", "counter",
+        "Of these, where checked: tokens that were no longer the likeliest (0 in f32).",
+        static_cast<double>(n_replayed_otherwise_));
   w.one("vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache.",
         static_cast<double>(n_prefix_queried_));
   w.one("vllm:prefix_cache_hits_total", "counter", "Prompt tokens found in it.", static_cast<double>(n_prefix_hit_));
