@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/machine.h"
+#include "base/signals.h"
 #include "base/threads.h"
 #include "cli/flags/calibrate_flag.h"
 #include "cli/flags/model_path.h"
@@ -35,8 +36,8 @@ bool interrupted() { return g_interrupted; }
 
 void watch_interrupts() {
   g_interrupted = false;
-  std::signal(SIGINT, on_interrupt);
-  std::signal(SIGTERM, on_interrupt);
+  handle_signal(SIGINT, on_interrupt, /*restarts=*/true);
+  handle_signal(SIGTERM, on_interrupt, /*restarts=*/true);
 }
 
 ExitAfterInterrupt::ExitAfterInterrupt(std::string message)
