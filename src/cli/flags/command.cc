@@ -202,6 +202,9 @@ EngineOptions engine_options(const ModelFlags& flags) {
   options.special_tokens_in_text = flags.special_tokens_in_text;
   options.kv_memory_bytes = bytes_of("--kv-memory", flags.kv_memory);
   options.tiers = open_tiers(flags.cache);
+  if (const std::string warning = disk_folder_warning(flags.cache); !warning.empty()) {
+    std::fprintf(stderr, "vlcache: warning: %s\n", warning.c_str());
+  }
   options.cache_admit = flags.cache.admit;
   options.save_prefixes = prefix_saving(flags.cache);
   options.cache_form = image_form(flags.cache);
