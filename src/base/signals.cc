@@ -17,7 +17,8 @@ size_t stack_bytes() {
   return (static_cast<size_t>(std::max(sysconf(_SC_SIGSTKSZ), kLeast)) + page - 1) / page * page;
 }
 
-// A thread's alternate stack: a mapping of its own, above a page that no one may touch.
+// A thread's alternate stack: a mapping of its own, above a page without access, so that an overflow faults instead
+// of writing elsewhere.
 class SignalStack {
  public:
   SignalStack() {
