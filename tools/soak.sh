@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # What happens rarely, often: writers killed, faults of disks and servers, every combination of policies and budgets (an
-# hour and a half), damaged models, many requests with little memory, the server's threads watched. Closes with "N passed, M failed, K skipped".
-#   VLCACHE_SOAK_KILLS=1000 VLCACHE_SOAK_ROUNDS=20 VLCACHE_SOAK_REQUESTS=1000 VLCACHE_SOAK_MODELS=5000 VLCACHE_SOAK_STREAM_SECONDS=1800 VLCACHE_SOAK_ONLY="kills faults policies models load streams threads"
+# hour and a half), damaged models, many requests with little memory, signals every 5 ms, the server's threads watched. Closes with "N passed, M failed, K skipped".
+#   VLCACHE_SOAK_KILLS=1000 VLCACHE_SOAK_ROUNDS=20 VLCACHE_SOAK_REQUESTS=1000 VLCACHE_SOAK_MODELS=5000 VLCACHE_SOAK_STREAM_SECONDS=1800 VLCACHE_SOAK_SIGNALS=8 VLCACHE_SOAK_ONLY="kills faults policies models load streams signals threads"
 set -uo pipefail
 cd "$(dirname "$0")/.."
 kills=${VLCACHE_SOAK_KILLS:-1000} rounds=${VLCACHE_SOAK_ROUNDS:-20} requests=${VLCACHE_SOAK_REQUESTS:-1000} models=${VLCACHE_SOAK_MODELS:-5000}
 stream_seconds=${VLCACHE_SOAK_STREAM_SECONDS:-1800}
-stages=" ${VLCACHE_SOAK_ONLY:-kills faults policies models load streams threads} "
+signals=${VLCACHE_SOAK_SIGNALS:-8}
+stages=" ${VLCACHE_SOAK_ONLY:-kills faults policies models load streams signals threads} "
 suite_seconds=14400
 . tools/suites.sh
 
@@ -42,6 +43,9 @@ fi
 if wants streams; then
   step "soak-$stream_seconds-seconds-of-streams" python3 tools/load/soak.py --seconds "$stream_seconds" build/release/vlcache
   tail -q -n 3 "$logs/soak-$stream_seconds-seconds-of-streams.log"
+fi
+if wants signals; then  # every command under a handler without a stack of its own, interrupted, on a terminal that is resized
+  suite "soak-$signals-times-signals" env VLCACHE_TEST_SIGNALS="$signals" python3 -m unittest discover -s tests/e2e -p 'test_signals.py'
 fi
 if wants threads; then suite soak-server-under-tsan tools/tsan_server.sh; fi
 closing_line

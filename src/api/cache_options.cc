@@ -1,9 +1,12 @@
 #include "api/cache_options.h"
 
+#include <sys/stat.h>
+
 #include <charconv>
 
 #include "base/byte_size.h"
 #include "base/error.h"
+#include "base/file.h"
 
 namespace vlcache {
 namespace {
@@ -51,6 +54,17 @@ std::filesystem::path disk_folder(const CacheOptions& options) {
   return options.disk.empty() ? std::filesystem::path() : read_disk(options.disk).dir;
 }
 std::filesystem::path sessions_folder(const CacheOptions& options) { return disk_folder(options) / "sessions"; }
+
+std::string disk_folder_warning(const CacheOptions& options) {
+  const std::filesystem::path folder = disk_folder(options);
+  struct stat status {};
+  if (folder.empty() || !options.salt.empty() || stat(folder.c_str(), &status) != 0) return "";
+  const std::string why = foreign_reason(status);
+  if (why.empty()) return "";
+  return "--cache-disk " + folder.string() + ": " + why +
+         "; without --cache-salt, only records are used that belong to this user or root and that no other user may "
+         "write to";
+}
 
 std::shared_ptr<DiskTier> open_disk_tier(const CacheOptions& options) {
   DiskTierOptions tier = read_disk(options.disk);

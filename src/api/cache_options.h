@@ -52,6 +52,9 @@ std::shared_ptr<RedisTier> open_redis_tier(const CacheOptions& options);
 // The directory of --cache-disk, empty without one, and the one of its sessions.
 std::filesystem::path disk_folder(const CacheOptions& options);
 std::filesystem::path sessions_folder(const CacheOptions& options);
+// For the user: why other users may put records into that directory, and what follows. Empty: they may not, or a salt
+// keeps them from changing anything.
+std::string disk_folder_warning(const CacheOptions& options);
 
 // "90s", "15m", "12h", "30d". Throws Error(kInput).
 int64_t parse_duration_ms(std::string_view text);

@@ -49,6 +49,17 @@ std::string errno_text(const std::string& what) {
   return what + ": " + std::error_code(errno, std::generic_category()).message();
 }
 
+std::string foreign_reason(const struct stat& status) {
+  if (status.st_uid != geteuid() && status.st_uid != 0) {
+    const uid_t user = geteuid();
+    return "it belongs to user " + std::to_string(status.st_uid) +
+           (user == 0 ? ", not to root" : ", neither to user " + std::to_string(user) + " nor to root");
+  }
+  if ((status.st_mode & S_IWOTH) != 0) return "others may write to it";
+  if ((status.st_mode & S_IWGRP) != 0) return "its group may write to it";
+  return "";
+}
+
 UnfinishedFile::UnfinishedFile(fs::path folder) : folder_(std::move(folder)) {
   if (retried([&] { return mkdir(folder_.c_str(), 0700); }) == 0) {
     sync_folder(folder_.parent_path());

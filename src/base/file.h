@@ -9,6 +9,8 @@
 #include <string>
 #include <utility>
 
+struct stat;
+
 namespace vlcache {
 
 // An open file descriptor.
@@ -40,8 +42,13 @@ auto retried(const F& call) {
   return result;
 }
 
-// A file while it is written. Until committed it has a name that no reader opens, and holds a lock that shows that its
-// writer lives; it is removed unless committed.
+// Why what a file or a folder holds may come from another user: it belongs to neither this process's user nor root, or
+// its group or others may write to it. Empty: no such reason. Of a file, `status` is that of the open descriptor: the
+// path may name another file a moment later. A reason to compute again, not a proof of harm.
+std::string foreign_reason(const struct stat& status);
+
+// A file while it is written, readable and writable for its user alone whatever the umask is. Until committed it has a
+// name that no reader opens, and holds a lock that shows that its writer lives; it is removed unless committed.
 class UnfinishedFile {
  public:
   // In `folder`, which is created with mode 0700 if only its last part is missing.

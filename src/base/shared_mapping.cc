@@ -4,11 +4,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <mutex>
 
 #include "base/error.h"
+#include "base/signals.h"
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
@@ -19,10 +21,15 @@ namespace {
 
 constexpr size_t kAlignment = 2 << 20;
 
-// What the handler knows of a mapping. Written under g_changing; `begin` is set last and cleared first.
+// The longest last line: a path (PATH_MAX) and some sentences. A longer one is cut.
+constexpr size_t kLongestLine = 5120;
+
+// What the handler knows of a mapping; it reads nothing of the heap, which may be what the signal found damaged.
+// Written under g_changing; `begin` is set last and cleared first.
 struct Watched {
   std::atomic<uintptr_t> begin{0}, end{0};
-  std::atomic<const std::string*> last_line{nullptr};
+  std::array<char, kLongestLine> last_line;
+  size_t n_line = 0;
 };
 std::array<Watched, 64> g_watched;
 std::mutex g_changing;
@@ -38,8 +45,7 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
     if (!is_fault || begin == 0 || address < begin || address >= mapping.end) continue;
     static std::atomic_flag said = ATOMIC_FLAG_INIT;
     while (said.test_and_set()) pause();  // another thread says it
-    const std::string& line = *mapping.last_line.load();
-    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, mapping.last_line.data(), mapping.n_line);
     _exit(2);
   }
   if ((g_before.sa_flags & SA_SIGINFO) != 0) return g_before.sa_sigaction(signal, info, context);
@@ -49,20 +55,23 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
   if (!is_fault) raise(SIGBUS);  // a fault happens again by itself
 }
 
-void watch(uintptr_t begin, uintptr_t end, const std::string* last_line) {
+void watch(uintptr_t begin, uintptr_t end, const std::string& last_line) {
+  ensure_signal_stack();  // of the thread that is about to read the mapping
   const std::lock_guard lock(g_changing);
   static bool installed = false;
   if (!installed) {
     struct sigaction action = {};
     action.sa_sigaction = on_bus_error;
-    action.sa_flags = SA_SIGINFO;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
     sigemptyset(&action.sa_mask);
     installed = sigaction(SIGBUS, &action, &g_before) == 0;
   }
   for (Watched& mapping : g_watched) {
     if (mapping.begin != 0) continue;
     mapping.end = end;
-    mapping.last_line = last_line;
+    mapping.n_line = std::min(last_line.size(), kLongestLine - 1);
+    std::copy_n(last_line.data(), mapping.n_line, mapping.last_line.data());
+    mapping.last_line[mapping.n_line++] = '\n';
     mapping.begin = begin;
     return;
   }
@@ -99,15 +108,15 @@ std::byte* map_aligned(const File& file, size_t bytes) {
 
 }  // namespace
 
-SharedMapping::SharedMapping(const File& file, int64_t bytes, std::string last_line)
-    : bytes_(static_cast<size_t>(bytes)), last_line_(std::move(last_line) + "\n") {
+SharedMapping::SharedMapping(const File& file, int64_t bytes, const std::string& last_line)
+    : bytes_(static_cast<size_t>(bytes)) {
   CHECK(bytes > 0);
   data_ = map_aligned(file, bytes_);
   if (data_ == nullptr) throw Error(ErrorCode::kUnsupported, errno_text("cannot be mapped"));
   madvise(data_, bytes_, MADV_HUGEPAGE);  // refused where the kernel has none
   const auto begin = reinterpret_cast<uintptr_t>(data_);
   try {
-    watch(begin, begin + bytes_, &last_line_);
+    watch(begin, begin + bytes_, last_line);
   } catch (const Error&) {
     munmap(data_, bytes_);
     throw;

@@ -16,7 +16,7 @@ class SharedMapping {
  public:
   // Of the first `bytes` bytes, at least one, in huge pages where the kernel has the file in such. last_line: what
   // stderr gets in that case. Throws Error(kUnsupported) if the file system cannot map it, or 64 files are mapped.
-  SharedMapping(const File& file, int64_t bytes, std::string last_line);
+  SharedMapping(const File& file, int64_t bytes, const std::string& last_line);
   ~SharedMapping();
   SharedMapping(const SharedMapping&) = delete;
   SharedMapping& operator=(const SharedMapping&) = delete;
@@ -29,7 +29,6 @@ class SharedMapping {
  private:
   std::byte* data_ = nullptr;
   size_t bytes_;
-  std::string last_line_;
 };
 
 }  // namespace vlcache

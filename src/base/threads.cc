@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/machine.h"
+#include "base/signals.h"
 
 namespace vlcache {
 namespace {
@@ -119,6 +120,7 @@ class Pool {
   static void forget_workers();
 
   void work(int thread) noexcept {
+    ensure_signal_stack();
     const auto called = [&] { return unclaimed_.load(std::memory_order_relaxed) > 0 || thread >= n_threads_; };
     while (thread < n_threads_) {
       help(thread);

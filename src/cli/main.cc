@@ -7,11 +7,13 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/signals.h"
 #include "cli/flags/command.h"
 
 namespace {
 
 int run(int argc, char** argv) {
+  vlcache::ensure_signal_stack();
   const int code = vlcache::run_command_line(argc, argv, [](const vlcache::Command& root) {
     vlcache::add_run_command(root);
     vlcache::add_chat_command(root);

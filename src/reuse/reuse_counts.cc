@@ -26,6 +26,15 @@ File lock_beside(const std::filesystem::path& file) {
   return lock;
 }
 
+// The file's text; empty without one. Its name is predictable and what it says opens reuse: it must be no other user's,
+// as a record.
+std::string text_of(const std::filesystem::path& path) {
+  const OpenedFile opened = open_record_file(path);
+  if (!opened.file || !opened.foreign.empty() || opened.bytes > kMaxFileBytes) return "";
+  std::string text(static_cast<size_t>(opened.bytes), ' ');
+  return read_at(opened.file, 0, std::as_writable_bytes(std::span(text)), kNoDeadline) ? "" : text;
+}
+
 size_t index_of(size_t n_images) { return n_images > 1 ? 1 : 0; }
 
 std::string percent_text(double share) { return format("%.3g", 100 * share); }
@@ -47,11 +56,11 @@ ReuseCounts::ReuseCounts(ReusePlan plan, GateRule rule, std::filesystem::path fi
   take(read(), /*tells=*/false);
 }
 
-// What the file has; nothing if it is damaged or of another plan: then the next count replaces it.
+// What the file has; nothing if it is damaged, of another plan or another user's: then the next count replaces it.
 ReuseCounts::Counts ReuseCounts::read() const {
   if (file_.empty()) return {};
   try {
-    const ReusePlan found = parse_reuse_plan(read_text_file(file_, kMaxFileBytes), file_.string());
+    const ReusePlan found = parse_reuse_plan(text_of(file_), file_.string());
     if (found.model != plan_.model || found.form != plan_.form || found.shares != plan_.shares) return {};
     return {found.one, found.several};
   } catch (const Error&) {

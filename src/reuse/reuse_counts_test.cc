@@ -2,6 +2,7 @@
 #include "reuse/reuse_counts.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -77,6 +78,21 @@ TEST_F(ReuseCountsTest, DamagedFilesAreReplaced) {
     counts()->add(true, answers(7, 1));
     EXPECT_EQ(counts()->state().several.evidence.answers.n, 7) << text;
   }
+}
+
+// They would open reuse, so another user must not have written them.
+TEST_F(ReuseCountsTest, FilesThatOthersMayWriteAreReplaced) {
+  for (const mode_t mode : {0620, 0602}) {
+    counts()->add(false, answers(5, 0));
+    EXPECT_GE(counts()->state().one.evidence.answers.n, 5);
+    chmod(file().c_str(), mode);
+    EXPECT_EQ(counts()->state().one.evidence.answers.n, 0);
+    counts()->add(true, answers(7, 1));
+    EXPECT_EQ(counts()->state().several.evidence.answers.n, 7);
+  }
+  if (geteuid() != 0) return;
+  ASSERT_EQ(chown(file().c_str(), 65534, 65534), 0);
+  EXPECT_EQ(counts()->state().several.evidence.answers.n, 0);
 }
 
 TEST_F(ReuseCountsTest, WithoutAFolderTheyCountInMemory) {

@@ -105,6 +105,8 @@ OpenedFile open_record_file(const fs::path& path) {
     opened.miss = Miss{MissReason::kIo, path.string() + ": not a file"};
   } else {
     opened.bytes = status.st_size;
+    opened.foreign = foreign_reason(status);
+    if (!opened.foreign.empty()) opened.foreign.insert(0, path.string() + ": ");
     return opened;
   }
   opened.file = File();

@@ -18,6 +18,7 @@ namespace vlcache {
 struct OpenedFile {
   File file;
   int64_t bytes = 0;
+  std::string foreign;       // foreign_reason(), with the path; empty: none
   std::optional<Miss> miss;  // set if `file` is not
 };
 OpenedFile open_record_file(const std::filesystem::path& path);

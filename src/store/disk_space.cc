@@ -28,8 +28,8 @@ struct DiskSpace::Candidate {
   }
 };
 
-DiskSpace::DiskSpace(std::filesystem::path root, int64_t max_bytes, int64_t ttl_ms)
-    : root_(std::move(root)), max_bytes_(max_bytes), ttl_ms_(ttl_ms) {
+DiskSpace::DiskSpace(std::filesystem::path root, int64_t max_bytes, int64_t ttl_ms, bool salted)
+    : root_(std::move(root)), max_bytes_(max_bytes), ttl_ms_(ttl_ms), salted_(salted) {
   for (const FoundRecord& record : find_records(root_)) used_bytes_ += record.bytes;
 }
 
@@ -42,7 +42,9 @@ std::vector<DiskSpace::Candidate> DiskSpace::scan() {
     used_bytes_ += record.bytes;
     std::array<std::byte, kPeekBytes> first{};
     const OpenedFile opened = open_record_file(record.path);
-    const bool there = opened.file && !read_at(opened.file, 0, first, kNoDeadline);
+    // What another user may have written does not outrank what this process may use, whatever it says of itself.
+    const bool used = opened.file && (salted_ || opened.foreign.empty());
+    const bool there = used && !read_at(opened.file, 0, first, kNoDeadline);
     const auto found = there ? peek(first) : std::nullopt;
     Worth worth = Worth::kInUse;
     if (!found || expired(found->created_ms)) {

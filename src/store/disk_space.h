@@ -14,8 +14,9 @@ namespace vlcache {
 
 class DiskSpace {
  public:
-  // ttl_ms 0: records do not expire. Scans the directory.
-  DiskSpace(std::filesystem::path root, int64_t max_bytes, int64_t ttl_ms);
+  // ttl_ms 0: records do not expire. salted: records of other users are evicted like one's own, otherwise first. Scans
+  // the directory.
+  DiskSpace(std::filesystem::path root, int64_t max_bytes, int64_t ttl_ms, bool salted);
 
   void set_model(const ModelFingerprint& model) { models_.insert(model); }
   // If this many more bytes do not fit: removes records until the limit is nine tenths full with them. First expired
@@ -41,6 +42,7 @@ class DiskSpace {
 
   std::filesystem::path root_;
   int64_t max_bytes_, ttl_ms_;
+  bool salted_;
   int64_t used_bytes_ = 0, written_since_scan_ = 0;
   std::set<ModelFingerprint> models_;
 };

@@ -80,21 +80,26 @@ DiskTier::DiskTier(const DiskTierOptions& options)
       ttl_ms_(options.ttl_ms),
       seal_(options.salt, options.id_bits),
       claimant_(new_claimant()),
-      space_(dir_, options.max_bytes, options.ttl_ms) {
+      space_(dir_, options.max_bytes, options.ttl_ms, /*salted=*/!options.salt.empty()) {
   for (int64_t n = space_.remove_expired(); n > 0; --n) counter_.removed();
 }
 
 std::vector<bool> DiskTier::exists(std::span<const RecordKey> keys, Deadline) {
   std::vector<bool> there;
   for (const RecordKey& key : keys) {
+    const fs::path path = path_of(key);
     struct stat status {};
-    there.push_back(lstat(path_of(key).c_str(), &status) == 0 && S_ISREG(status.st_mode));
+    const bool is_file = lstat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
+    const std::string foreign = is_file && !seal_.salted() ? foreign_reason(status) : "";
+    if (!foreign.empty()) counter_.problem({MissReason::kForeign, path.string() + ": " + foreign});
+    there.push_back(is_file && foreign.empty());
   }
   return there;
 }
 
 std::optional<Miss> DiskTier::read_header(const OpenedFile& opened, const RecordKey* expected, Deadline deadline,
                                           RecordHeader& header) const {
+  if (!seal_.salted() && !opened.foreign.empty()) return Miss{MissReason::kForeign, opened.foreign};
   std::vector<std::byte> first(std::min(kFirstRead, static_cast<size_t>(opened.bytes)));
   if (auto why = read_at(opened.file, 0, first, deadline)) return why;
   const auto wanted = static_cast<size_t>(std::min(header_bytes(first), opened.bytes));

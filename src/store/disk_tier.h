@@ -1,7 +1,8 @@
 // DiskTier stores records in a directory, one file each, DIR/ab/<hex id>.vlr, for any number of processes. A file
 // appears whole (it is written under a temporary name, synced and renamed) and is verified whenever it is read; a
-// corrupt one is removed, so that it will be written again. Without a salt anyone with write access to the directory
-// can change answers: keep it your own.
+// corrupt one is removed, so that it will be written again. With a salt, a record's checksums are keyed by it. Without
+// one a record is used only if no other user can have written it (foreign_reason); it is left to its user, and replaced
+// when this process stores one.
 #pragma once
 
 #include <cstdint>

@@ -139,6 +139,43 @@ TEST_F(DiskTierTest, TenantsDoNotSeeEachOther) {
 }
 
 // Ids of 0 or 4 bits: every key meets another one's record, and none accepts it as its own.
+// Without a salt, a record that another user may have written is a miss, is left in place, and is replaced by put().
+TEST_F(DiskTierTest, RecordsThatOthersMayWriteAreForeign) {
+  for (const char* salt : {"", "salt"}) {
+    DiskTierOptions o = options();
+    o.salt = salt;
+    DiskTier tier(o);
+    const Stored stored = make_record(make_key(1), {10});
+    const mode_t before = umask(0);
+    ASSERT_EQ(put(tier, stored), PutOutcome::kStored);
+    umask(before);
+    const fs::path path = tier.path_of(stored.record.key);
+    const bool believed = !o.salt.empty();
+    const auto check = [&] {
+      EXPECT_EQ(reason(read_all(tier, stored.record.key).miss), believed ? "hit" : "foreign");
+      EXPECT_EQ(tier.exists({{stored.record.key}}, kNoDeadline)[0], believed);
+      EXPECT_EQ(tier.list()[0].problem.has_value(), !believed);
+      EXPECT_TRUE(fs::exists(path));
+      EXPECT_EQ(put(tier, stored), believed ? PutOutcome::kPresent : PutOutcome::kStored);
+    };
+    EXPECT_EQ(reason(read_all(tier, stored.record.key).miss), "hit");
+    for (const mode_t mode : {0620, 0602, 0666}) {
+      chmod(path.c_str(), mode);
+      check();
+    }
+    chmod(path.c_str(), 0644);
+    EXPECT_EQ(reason(read_all(tier, stored.record.key).miss), "hit");
+    if (geteuid() == 0) {
+      ASSERT_EQ(chown(path.c_str(), 65534, 65534), 0);
+      check();
+    }
+    const bool told = tier.stats().last_problem.find("foreign: " + path.string()) != std::string::npos;
+    EXPECT_EQ(told, !believed);
+    EXPECT_EQ(tier.stats().n_removed, 0);
+    EXPECT_EQ(reason(read_all(tier, stored.record.key).miss), "hit");
+  }
+}
+
 TEST_F(DiskTierTest, CollidingIds) {
   for (const int bits : {0, 4}) {
     DiskTierOptions o = options();
@@ -249,6 +286,15 @@ TEST_F(Eviction, InvalidRecordsAreEvictedFirst) {
   write_file(tier_->path_of(make_key(19)), random_bytes(kSection, 3));
   write_file(tier_->path_of(make_key(18)), random_bytes(kSection, 4));
   write_file(tier_->path_of(make_key(17)), random_bytes(kSection, 5));
+  store(20);
+  EXPECT_EQ(n_there(17), 17);
+  EXPECT_FALSE(there(19) || there(18) || there(17));
+}
+
+TEST_F(Eviction, ForeignRecordsAreEvictedFirstWhateverTheySay) {
+  open(20);
+  for (int i = 0; i < 20; ++i) store(i);
+  for (const int i : {17, 18, 19}) chmod(tier_->path_of(make_key(i)).c_str(), 0666);
   store(20);
   EXPECT_EQ(n_there(17), 17);
   EXPECT_FALSE(there(19) || there(18) || there(17));

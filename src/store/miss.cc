@@ -6,8 +6,9 @@ namespace vlcache {
 
 std::string_view miss_reason_name(MissReason reason) {
   static constexpr std::array<std::string_view, kMissReasons> kNames = {
-      "absent",    "malformed", "other version", "other tenant", "other kind", "other model", "other layout",
-      "other key", "truncated", "checksum",      "expired",      "late",       "io error",    "cancelled"};
+      "absent",      "malformed",    "other version", "other tenant", "other kind",
+      "other model", "other layout", "other key",     "truncated",    "checksum",
+      "expired",     "late",         "foreign",       "io error",     "cancelled"};
   return kNames[static_cast<size_t>(reason)];
 }
 
@@ -15,6 +16,7 @@ bool is_corrupt(MissReason reason) {
   switch (reason) {
     case MissReason::kAbsent:
     case MissReason::kLate:
+    case MissReason::kForeign:
     case MissReason::kIo:
     case MissReason::kCancelled:
       return false;

@@ -21,7 +21,8 @@ enum class MissReason : uint8_t {
   kTruncated,  // its size differs from the one in its header
   kChecksum,
   kExpired,
-  kLate,  // not available by the deadline
+  kLate,     // not available by the deadline
+  kForeign,  // perhaps another user's: foreign_reason() of a file without a salt
   kIo,
   kCancelled,  // given up, or the program ends
 };
@@ -32,7 +33,7 @@ std::string_view miss_reason_name(MissReason reason);
 
 // Whether the stored bytes themselves are at fault, not the connection to them: such a record is removed, so that it
 // will be written again. A name covers everything about a record, so a record of something else is as corrupt as one
-// with a flipped bit.
+// with a flipped bit. A foreign one is left to its user.
 bool is_corrupt(MissReason reason);
 
 struct Miss {

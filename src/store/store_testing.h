@@ -85,6 +85,7 @@ inline void write_file(const std::filesystem::path& path, std::span<const std::b
   std::filesystem::create_directories(path.parent_path());
   std::ofstream(path, std::ios::binary | std::ios::trunc)
       .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  std::filesystem::permissions(path, std::filesystem::perms(0600));  // as the tier writes it, whatever the umask is
 }
 
 // Names of all files below a directory that end like this.

@@ -48,6 +48,11 @@ void TierCounter::evicted(int64_t n) {
   stats_.n_evictions += n;
 }
 
+void TierCounter::problem(const Miss& why) {
+  const std::lock_guard lock(mutex_);
+  stats_.last_problem = describe(why);
+}
+
 void TierCounter::removed() {
   const std::lock_guard lock(mutex_);
   ++stats_.n_removed;

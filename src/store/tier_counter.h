@@ -18,6 +18,8 @@ class TierCounter {
   void put(Clock::time_point start, int64_t bytes, const PutResult& result);
   void evicted(int64_t n);
   void removed();
+  // What to warn of that is no event of its own.
+  void problem(const Miss& why);
 
  private:
   void missed(const Miss& why);  // with the mutex held

@@ -1,9 +1,10 @@
 """The packed file of a model that was quantised: `--packed-cache`, and `vlcache cache --packed`."""
 import json
 import os
+import subprocess
 import unittest
 
-from program import MODEL, PAGE, ProgramTest, run
+from program import MODEL, PAGE, VLCACHE, ProgramTest, run
 
 QUESTION = "What is the TOTAL?"
 
@@ -72,6 +73,52 @@ class Packed(ProgramTest):
         for file in self.files():
             os.truncate(file, 10000)
         self.assertEqual([self.ask(model=model)[0] for _ in range(2)], ["built", "hit"])
+
+    def test_a_file_that_another_user_may_have_written_is_packed_again(self):
+        expected = self.ask()[1]["token_ids"]
+        file, = self.files()
+        self.place.chmod(0o777)  # as volumes are: the file counts
+        self.assertEqual(self.ask()[0], "hit")
+        changes = [(lambda: file.chmod(0o620), "its group may write to it"), (lambda: file.chmod(0o602), "others may write to it")]
+        if os.geteuid() == 0:
+            changes.append((lambda: os.chown(file, 65534, -1), "it belongs to user 65534, not to root"))
+        for change, why in changes:
+            for share in ((), ("--packed-share",)):
+                change()
+                state, again, lines = self.ask(*share)
+                self.assertEqual((state, again["token_ids"]), ("built", expected))
+                self.assertEqual(lines[0], f"packed weights: {file}: not trusted: {why}; the model is quantised again")
+                self.assertEqual(self.ask(*share)[0], "hit")
+                self.assertEqual((file.stat().st_mode & 0o777, file.stat().st_uid), (0o600, os.geteuid()))
+
+    def test_what_the_program_writes_is_read_under_every_umask(self):
+        for umask in (0, 0o002, 0o077):
+            place = self.folder / f"umask-{umask}"
+            ask = [VLCACHE, "run", "-m", MODEL, "--json", "--max-tokens", "1", "--weights", "int4", "--packed-cache", place, QUESTION]
+            states = [json.loads(subprocess.run(list(map(str, ask)), capture_output=True, check=True, umask=umask).stdout)["weights"]["packed_file"] for _ in range(2)]
+            self.assertEqual(states, ["built", "hit"], umask)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root becomes another user")
+    def test_another_user_uses_its_own_file_and_root_s(self):
+        place = self.folder / "home"
+        place.mkdir()
+        for path in (self.folder, place):
+            path.chmod(0o777)
+        ask = [VLCACHE, "run", "-m", MODEL, "--json", "--max-tokens", "1", "--weights", "int4", "--packed-cache", place, QUESTION]
+
+        def state(**who):
+            p = subprocess.run(list(map(str, ask)), capture_output=True, text=True, **who)
+            self.assertEqual(p.returncode, 0, p.stderr)
+            return json.loads(p.stdout)["weights"]["packed_file"], p.stderr
+
+        nobody = {"user": 65534, "group": 65534, "extra_groups": []}
+        self.assertEqual([state(**nobody)[0] for _ in range(2)], ["built", "hit"])
+        file, = place.iterdir()
+        found, said = state()  # root does not use it
+        self.assertEqual(found, "built")
+        self.assertIn("not trusted: it belongs to user 65534", said)
+        file.chmod(0o644)
+        self.assertEqual(state(**nobody)[0], "hit")  # root's
 
     def test_weights_are_shared(self):
         state, own, _ = self.ask()

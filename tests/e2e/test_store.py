@@ -37,6 +37,51 @@ class Store(ProgramTest):
     def records(self):
         return sorted(self.disk.rglob("*.vlr"))
 
+    def test_records_that_another_user_may_have_written_are_not_used(self):
+        """Without a salt; with one their checksums have a key."""
+        ask = ("run", "-m", MODEL, "-i", PAGE, "--json", "--temperature", "0", "--max-tokens", "8", "--reuse", "vlcache", *IMAGES_ALONE)
+
+        def answer(*more):
+            p = run(*ask, "--cache-disk", self.disk, *more, QUESTION)
+            self.assertEqual(p.returncode, 0, p.stderr)
+            return json.loads(p.stdout), p.stderr
+
+        def spoil(change):
+            for path in self.records():
+                change(path)
+
+        changes = [(lambda path: path.chmod(0o660), "its group may write to it"), (lambda path: path.chmod(0o606), "others may write to it")]
+        if os.geteuid() == 0:
+            changes.append((lambda path: os.chown(path, 65534, -1), "it belongs to user 65534"))
+        first = answer()[0]
+        for change, why in changes:
+            self.assertEqual(source_of(answer()[0]), ("disk", "hit"))
+            spoil(change)
+            self.assertIn("foreign: ", self.ok("cache", "ls", self.disk))
+            self.assertIn("not trusted", self.ok("cache", "verify", self.disk))
+            again, said = answer()
+            self.assertEqual((source_of(again), again["token_ids"]), (("computed", "computed"), first["token_ids"]))
+            self.assertRegex(said, f"--cache-disk: foreign: .*{why}.*; falling back to recomputation")
+            self.assertEqual({path.stat().st_mode & 0o777 for path in self.records()}, {0o600})  # written again
+        salt = ("--cache-salt", "secret")
+        self.ok("cache", "clear", self.disk)
+        answer(*salt)
+        spoil(lambda path: path.chmod(0o666))
+        self.assertEqual(source_of(answer(*salt)[0]), ("disk", "hit"))
+
+    def test_a_folder_that_others_may_write_to_is_warned_of(self):
+        ask = ("run", "-m", MODEL, "--max-tokens", "1", "--cache-disk", self.disk, QUESTION)
+        for umask in (0, 0o002):  # the folder is made for its user alone
+            shutil.rmtree(self.disk, ignore_errors=True)
+            self.assertEqual(subprocess.run([VLCACHE, *map(str, ask)], capture_output=True, umask=umask).returncode, 0)
+            self.assertEqual(self.disk.stat().st_mode & 0o777, 0o700)
+        for mode, why in ((0o700, ""), (0o755, ""), (0o770, "its group may write to it"), (0o1777, "others may write to it")):
+            self.disk.chmod(mode)
+            lines = [line for line in run(*ask).stderr.splitlines() if line.startswith("vlcache: warning: --cache-disk")]
+            self.assertEqual(len(lines), 1 if why else 0, lines)
+            self.assertTrue(all(f"{self.disk}: {why}; without --cache-salt, only records are used that" in line for line in lines), lines)
+            self.assertNotIn("warning: --cache-disk", run(*ask, env={"VLCACHE_CACHE_SALT": "secret"}).stderr)
+
     def test_an_image_is_a_hit_in_the_next_run(self):
         first = self.ask()
         self.assertEqual(first["caches"]["tiers"]["disk"]["hits"], 0)

@@ -17,6 +17,7 @@ from pdf_maker import make_pdf
 
 LEFT, UP, END, TAB, CTRL_C, CTRL_D, BACKSPACE = "\x1b[D", "\x1b[A", "\x1b[F", "\t", "\x03", "\x04", "\x7f"
 DEADLINE = 60  # seconds
+ANSWER = r"Hello\r\n\x1b\[\?2004l(\r[^\n]*\x1b\[K)*\s*(?!reading)\w\w"  # to "Hello" has begun
 
 
 def paste(text):
@@ -31,7 +32,11 @@ class Terminal:
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             os.execvpe(args[0], args, {**os.environ, "TERM": "xterm-256color", **env})
-        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+        self.resize(100)
+
+    def resize(self, columns):
+        """As a terminal does it: the foreground process gets SIGWINCH."""
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
 
     def send(self, text):
         os.write(self.fd, text.encode())
@@ -67,6 +72,18 @@ class Terminal:
         status = os.waitpid(self.pid, 0)[1]
         self.pid = 0
         return os.waitstatus_to_exitcode(status)
+
+    def interrupt_until_it_ends(self):
+        """Ctrl-C, again and again, not so fast that the kernel makes one signal of two; how often, and the exit status."""
+        for n in range(1, 20):
+            self.send(CTRL_C)
+            for _ in range(10):
+                time.sleep(0.02)
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+                if pid:
+                    self.pid = 0
+                    return n, os.waitstatus_to_exitcode(status)
+        raise AssertionError(f"{n} times Ctrl-C: {self.seen[self.read:]!r}")
 
     def close(self):
         if self.pid:
@@ -178,10 +195,46 @@ class OnATerminal(ProgramTest):
         t.wait("the question is taken back")
         t.prompt()
         t.send("Hello\r")
-        t.wait(r"Hello\r\n\x1b\[\?2004l(\r[^\n]*\x1b\[K)*\s*(?!reading)\w\w")  # the answer has begun
+        t.wait(ANSWER)
         t.send(CTRL_C)
         t.prompt()
         self.assertEqual(self.questions(t), [("Hello", 0)])
+
+    def test_ctrl_c_again_and_again_ends_the_program_in_every_phase(self):
+        """At most one for what is computed, one for a hint, one more. A second one that comes while the first has its effect is not handled: for a shell that is 130, too."""
+        ended, slow = (130, -signal.SIGINT), ("--prefill-chunk", "1", "--ignore-eos", "--max-tokens", "3000", "--backend", "ref")
+        for message, phase in (("word " * 500, r"reading \[#* *\] +\d+%"), ("Hello", ANSWER)):
+            t = self.chat(*slow)
+            t.send(message + "\r")
+            t.wait(phase)
+            n, code = t.interrupt_until_it_ends()
+            self.assertIn(code, ended)
+            self.assertIn(n, (2, 3))
+        t = self.chat()
+        t.send("to be cleared")
+        t.wait("cleared")
+        self.assertEqual(t.interrupt_until_it_ends(), (3, 130))
+        t = self.start("chat", "-m", MODEL, "--backend", "ref")
+        time.sleep(0.02)  # while it loads
+        n, code = t.interrupt_until_it_ends()
+        self.assertIn(code, ended)
+        self.assertLessEqual(n, 3)
+
+    def test_a_resized_terminal_redraws_the_line(self):
+        t = self.chat("--ignore-eos", "--max-tokens", "300", "--backend", "ref")
+        t.send("abc def ghi " * 5)  # 60 characters, in one row of 100 columns
+        t.wait("(abc def ghi ){5}")
+        t.resize(40)
+        t.wait(r"(?s)abc def.*ghi.*abc def.*ghi")  # drawn again, without a key, in two rows
+        t.send("!\r")
+        t.wait(r"!\r\n\x1b\[\?2004l(\r[^\n]*\x1b\[K)*\s*(?!reading)\w\w")  # the answer has begun
+        t.resize(100)  # while no line is edited
+        t.prompt()
+        t.send("x" * 80 + LEFT * 70 + "Y")
+        self.assertNotIn("\x1b[A", t.wait("x{80}[^Y]*Y"))  # in one row again: the cursor does not go up
+        t.send(CTRL_C)
+        t.wait("> ")
+        self.assertEqual(self.questions(t), [("abc def ghi " * 5 + "!", 0)])
 
     def test_answers_are_rendered_on_terminals_alone(self):
         schema = self.write("schema.json", json.dumps({"const": "**b** `c`"}))

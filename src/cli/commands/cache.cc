@@ -160,7 +160,8 @@ void verify(const CacheCommandFlags& flags) {
       continue;
     }
     bar.clear();
-    if (problem->reason == MissReason::kIo || problem->reason == MissReason::kLate) {
+    if (problem->reason == MissReason::kIo || problem->reason == MissReason::kLate ||
+        problem->reason == MissReason::kForeign) {
       ++n_unread;
       std::printf("%s: %s; kept\n", hex(r.id).c_str(), describe(*problem).c_str());
       continue;
@@ -170,7 +171,8 @@ void verify(const CacheCommandFlags& flags) {
     std::printf("%s: %s; removed\n", hex(r.id).c_str(), describe(*problem).c_str());
   }
   bar.clear();
-  if (n_unread > 0) std::printf("%lld records could not be read\n", static_cast<long long>(n_unread));
+  if (n_unread > 0)
+    std::printf("%lld records could not be read, or are not trusted\n", static_cast<long long>(n_unread));
   std::printf("%lld records right, %lld wrong and removed, %lld of another salt not read\n",
               static_cast<long long>(n_right), static_cast<long long>(n_wrong), static_cast<long long>(n_foreign));
 }

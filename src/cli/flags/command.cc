@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/machine.h"
+#include "base/signals.h"
 #include "base/threads.h"
 #include "cli/flags/calibrate_flag.h"
 #include "cli/flags/model_path.h"
@@ -35,8 +36,8 @@ bool interrupted() { return g_interrupted; }
 
 void watch_interrupts() {
   g_interrupted = false;
-  std::signal(SIGINT, on_interrupt);
-  std::signal(SIGTERM, on_interrupt);
+  handle_signal(SIGINT, on_interrupt, /*restarts=*/true);
+  handle_signal(SIGTERM, on_interrupt, /*restarts=*/true);
 }
 
 ExitAfterInterrupt::ExitAfterInterrupt(std::string message)
@@ -201,6 +202,9 @@ EngineOptions engine_options(const ModelFlags& flags) {
   options.special_tokens_in_text = flags.special_tokens_in_text;
   options.kv_memory_bytes = bytes_of("--kv-memory", flags.kv_memory);
   options.tiers = open_tiers(flags.cache);
+  if (const std::string warning = disk_folder_warning(flags.cache); !warning.empty()) {
+    std::fprintf(stderr, "vlcache: warning: %s\n", warning.c_str());
+  }
   options.cache_admit = flags.cache.admit;
   options.save_prefixes = prefix_saving(flags.cache);
   options.cache_form = image_form(flags.cache);

@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "base/limited_process.h"
+#include "base/signals.h"
 #include "io/video/video.h"
 
 namespace vlcache {
@@ -133,7 +134,7 @@ HttpOptions http_options(const ServerFlags& flags) {
   return http;
 }
 
-void watch_hangups() { std::signal(SIGHUP, on_hangup); }
+void watch_hangups() { handle_signal(SIGHUP, on_hangup, /*restarts=*/true); }
 
 bool hung_up() { return g_hung_up.exchange(false); }
 

@@ -16,6 +16,7 @@
 #include <cstring>
 #include <cwchar>
 
+#include "base/signals.h"
 #include "base/user_folder.h"
 #include "cli/terminal/paste.h"
 
@@ -265,9 +266,7 @@ LineEditor::~LineEditor() {
 
 LineEditor::Result LineEditor::next(std::string& message) {
   State& s = *state_;
-  struct sigaction action {};
-  action.sa_handler = on_resize;
-  sigaction(SIGWINCH, &action, &s.before);
+  s.before = handle_signal(SIGWINCH, on_resize, /*restarts=*/false);  // poll() ends, and the line is drawn again
   Result result = Result::kEnd;
   for (bool first = true;; first = false) {
     el_set(s.edit, EL_PREP_TERM, 1);  // libedit does so after the prompt: a Ctrl-C typed between would be a signal

@@ -42,8 +42,8 @@ class PackedCache {
   PackedCache(PackedCacheOptions options, const PackedIdentity& identity);
 
   const std::filesystem::path& path() const { return path_; }
-  // The contents of the file; nullopt without one. A file that is damaged, of another version or of another key is
-  // reported and removed.
+  // The contents of the file; nullopt without one. A file that is damaged, of another version or of another key, or
+  // that another user may have written, is reported and removed.
   std::optional<PackedContents> read(const PackedProgress& progress);
 
   // ---- writing; after a problem, which is reported once, these do nothing ------------------------------------------

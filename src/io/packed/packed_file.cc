@@ -147,6 +147,7 @@ PackedFile::PackedFile(std::filesystem::path path) : path_(std::move(path)) {
   }
   struct stat status {};
   if (fstat(file_.fd(), &status) != 0 || !S_ISREG(status.st_mode)) refuse(where, "expected a regular file");
+  if (const std::string why = foreign_reason(status); !why.empty()) refuse(where, "not trusted: " + why);
   bytes_ = status.st_size;
   const auto read_at = [&](int64_t offset, std::span<std::byte> to) {
     while (!to.empty()) {

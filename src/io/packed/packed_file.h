@@ -55,7 +55,8 @@ using PackedProgress = std::function<void(int64_t done, int64_t total)>;
 
 class PackedFile {
  public:
-  // Opens a file and reads its index. Throws Error(kNotFound) if there is none, else kIo or kInput.
+  // Opens a file and reads its index. Throws Error(kNotFound) if there is none, else kIo or kInput: also for a file
+  // that may come from another user (foreign_reason), as its name is predictable and its checksums have no key.
   explicit PackedFile(std::filesystem::path path);
   const PackedIndex& index() const { return index_; }
   int64_t bytes() const { return bytes_; }

@@ -59,7 +59,10 @@ class PackedTest : public testing::Test {
                                           testing::UnitTest::GetInstance()->current_test_info()->name())) {
     fs::create_directories(dir_);
   }
-  ~PackedTest() override { fs::remove_all(dir_); }
+  ~PackedTest() override {
+    fs::remove_all(dir_);
+    umask(umask_before_);
+  }
 
   // Odd sizes: empty, less than a page, several pieces and shares.
   void write(const fs::path& path) {
@@ -95,6 +98,7 @@ class PackedTest : public testing::Test {
     return cache.commit({{"model", "m"}});
   }
 
+  const mode_t umask_before_ = umask(022);  // files that a test writes by itself are trusted
   fs::path dir_;
   const std::vector<std::byte> small_ = some_bytes(77, 1), large_ = some_bytes((5 << 20) + 3, 2);
   std::vector<std::string> lines_;
@@ -148,6 +152,60 @@ TEST_F(PackedTest, RefusesWhatIsDamaged) {
   EXPECT_EQ(read_error(path), "no error");
   fs::resize_file(path, place(2, 9));  // while it is open
   EXPECT_THAT(error_of([&] { file.read(); }), HasSubstr("a.vlw"));
+}
+
+// What a user other than this one or root may have written is not used; what this program writes is, under every umask.
+TEST_F(PackedTest, RefusesWhatAnotherUserMayHaveWritten) {
+  const fs::path path = dir_ / "a.vlw";
+  for (const mode_t mask : {0, 002, 022, 077}) {
+    const mode_t before = umask(mask);
+    write(path);
+    umask(before);
+    EXPECT_EQ(read_error(path), "no error") << mask;
+  }
+  for (const mode_t mode : {0620, 0602, 0666, 0777, 0664}) {
+    chmod(path.c_str(), mode);
+    EXPECT_THAT(read_error(path), HasSubstr("a.vlw: not trusted: ")) << mode;
+  }
+  for (const mode_t mode : {0400, 0600, 0644, 0755}) {
+    chmod(path.c_str(), mode);
+    EXPECT_EQ(read_error(path), "no error") << mode;
+  }
+  chmod(dir_.c_str(), 0777);  // the file counts, not its folder
+  EXPECT_EQ(read_error(path), "no error");
+  PackedCache reader = cache("model");
+  EXPECT_TRUE(store(reader));
+  chmod(reader.path().c_str(), 0660);
+  EXPECT_THAT(list_packed_files(dir_)[0].problem, HasSubstr("its group may write to it"));
+  EXPECT_FALSE(reader.read({}));
+  EXPECT_THAT(lines_.back(), HasSubstr("not trusted: its group may write to it; the model is quantised again"));
+  EXPECT_TRUE(store(reader));
+  EXPECT_TRUE(reader.read({}));
+}
+
+TEST_F(PackedTest, FilesOfTheUserAndOfRootAreUsed) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root gives files away";
+  constexpr uid_t kNobody = 65534, kOther = 4711;
+  const fs::path path = dir_ / "a.vlw";
+  write(path);
+  chmod(path.c_str(), 0644);
+  chmod(dir_.c_str(), 0755);
+  const auto used_by_nobody = [&](uid_t owner) {
+    if (chown(path.c_str(), owner, owner) != 0) return false;
+    const pid_t child = fork();
+    if (child == 0) {
+      if (setgid(kNobody) != 0 || setuid(kNobody) != 0) _exit(2);
+      _exit(error_of([&] { PackedFile file(path); }) == "no error" ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) < 2) << "the folder of temporary files must be readable";
+    return WEXITSTATUS(status) == 0;
+  };
+  EXPECT_TRUE(used_by_nobody(0));
+  EXPECT_TRUE(used_by_nobody(kNobody));
+  EXPECT_FALSE(used_by_nobody(kOther));
+  EXPECT_THAT(read_error(path), HasSubstr("not trusted: it belongs to user 4711, not to root"));
 }
 
 TEST_F(PackedTest, MapsWhatWasWritten) {

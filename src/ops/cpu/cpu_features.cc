@@ -13,13 +13,15 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/signals.h"
 #include "ops/cpu/limits.h"
 
 namespace vlcache::cpu {
 namespace {
 
 #if HWY_ARCH_X86
-// AMX registers are 8 KiB a thread, so Linux gives them to processes that ask, once for all their threads.
+// AMX registers are 8 KiB a thread, so Linux gives them to processes that ask, once for all their threads. It refuses
+// where a thread has an alternate signal stack that such registers do not fit, and such a stack to every thread later.
 bool may_use_amx() {
 #if defined(VLCACHE_EMULATED_AMX)  // by tests
   return true;
@@ -28,6 +30,7 @@ bool may_use_amx() {
   constexpr long kRequestPermission = 0x1023, kTileData = 18;
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kTiles) == 0 || (d & kBf16) == 0) return false;
+  ensure_signal_stack();  // before the request, so that it is one of those that the kernel looks at
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 #else
   return false;

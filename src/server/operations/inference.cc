@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/signals.h"
 #include "base/threads.h"
 
 namespace vlcache {
@@ -80,6 +81,7 @@ Inference::State Inference::state() const {
 }
 
 void Inference::run() {
+  ensure_signal_stack();
   while (take()) {
     if (!requests_.empty()) {
       step();
