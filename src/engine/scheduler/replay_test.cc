@@ -288,6 +288,62 @@ TEST_F(Preempted, GoesOnAsIfNothingHadHappened) {
   }
 }
 
+// Fails its own step with every decoded token, and so the step of all that share it.
+class FailingPolicy final : public Policy {
+ public:
+  std::string name() const override { return "failing"; }
+  bool wants_scores() const override { return true; }
+  void on_scores(int32_t, const StepScores&, PolicySlots&) const override {
+    throw Error(ErrorCode::kInput, "a policy that fails");
+  }
+};
+
+// A step that failed for another request and was rolled back leaves no trace; neither does a prefix of the prompt that
+// another request has cached.
+TEST_F(Preempted, FailedStepsAndCachedPrefixesChangeNothing) {
+  size_t turn = 0;
+  for (const std::string& policy : all_policies()) {
+    if (turn++ % 8 != 0) continue;
+    SCOPED_TRACE(policy);
+    const std::string budget = budget_for(policy, &model_.checkpoint());
+    forget();
+    const PreemptedOutcome expected = run(request(policy, budget, ReuseWay::kOff), {});
+    forget();
+    Request before = request("full", "", ReuseWay::kPrefix);
+    before.prompt.tokens.back() += 1;  // the last page differs
+    before.options.max_tokens = 1;
+    generate(*engine_, std::move(before));
+
+    Scheduler scheduler(*engine_, {.prefill_chunk = kChunk});
+    int32_t n_tokens = 0;
+    Request asked = request(policy, budget, ReuseWay::kPrefix);
+    asked.callbacks.on_token = [&](const GeneratedToken&) { ++n_tokens; };
+    const RequestId id = scheduler.add(std::move(asked));
+    std::optional<SequenceState> last;
+    int n_failed = 0;
+    for (int32_t next_failure = 3; !scheduler.done(id);) {
+      if (n_tokens >= next_failure) {
+        Request failing = words(5, 3, 0);
+        failing.policy = std::make_shared<FailingPolicy>();
+        scheduler.add(std::move(failing));
+        next_failure += 30;
+        ++n_failed;
+      }
+      scheduler.step();
+      scheduler.for_each_sequence([&](const Sequence& s) {
+        const bool same = s.prompt_shape().n_tokens > 100 && n_tokens == kReplayedAnswer - 1 && s.n_pending() == 1;
+        if (same) last = state_of(s);
+      });
+    }
+    const GenerateResult found = scheduler.remove(id);
+    EXPECT_EQ(n_failed, 3);
+    EXPECT_EQ(ids_of(found), ids_of(expected.result));
+    const auto same = expected.states.find(kReplayedAnswer - 1);
+    if (last && same != expected.states.end()) expect_same(*last, same->second);
+    if (HasFatalFailure()) return;
+  }
+}
+
 // Those that make drafts and act in parts, while they do.
 TEST_F(Preempted, DraftsAndPlansAreMadeAgain) {
   for (const char* policy : {"pointer@draft+global", "am:ahead=4", "pointer:ahead=8,fit=0.3+global", "kvzip"}) {
