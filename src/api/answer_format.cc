@@ -6,20 +6,18 @@
 #include "api/json_fields.h"
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/request_limits.h"
 
 namespace vlcache {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr size_t kMaxTools = 4096;
-constexpr size_t kMaxNameSize = 128;  // Anthropic's; OpenAI's is 64
-
 bool is_name(const std::string& name) {
   const auto fits = [](char c) {
     return ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z') || ('0' <= c && c <= '9') || c == '_' || c == '-';
   };
-  return !name.empty() && name.size() <= kMaxNameSize && std::ranges::all_of(name, fits);
+  return !name.empty() && name.size() <= kMaxToolNameBytes && std::ranges::all_of(name, fits);
 }
 
 void read_tools(const OrderedJson& tools, ToolUse& use) {
@@ -129,6 +127,15 @@ std::vector<std::string> ToolUse::names() const {
   for (const OrderedJson& tool : tools) {
     const auto name = tool["function"]["name"].get<std::string>();
     if (choice != Choice::kNamed || name == named) names.push_back(name);
+  }
+  return names;
+}
+
+std::set<std::string> required_names(const OrderedJson& schema) {
+  std::set<std::string> names;
+  const OrderedJson* list = find_field(schema, "required");
+  for (const OrderedJson& name : list != nullptr && list->is_array() ? *list : OrderedJson::array()) {
+    if (name.is_string()) names.insert(name.get<std::string>());
   }
   return names;
 }

@@ -50,6 +50,9 @@ struct ToolUse {
   std::vector<std::string> names() const;
 };
 
+// The names in an object schema's "required".
+std::set<std::string> required_names(const nlohmann::ordered_json& schema);
+
 // Whether a schema allows strings alone, as far as its own "type" and "enum" say.
 bool is_string_schema(const nlohmann::ordered_json& schema);
 

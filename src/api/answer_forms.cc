@@ -43,10 +43,15 @@ void AnswerForms::add_calls(const AnswerFormat& format, const ToolUse& tools, Fo
   if (form.template_has_tools) {
     form.syntax = call_syntax(engine_.chat_templates()->source(/*with_tools=*/true));
   } else if (generic_) {
-    const auto n_tokens = [&](const std::string& text) {
-      return std::ssize(tokenizer.encode(text, /*add_special_tokens=*/false));
+    const int64_t max_tokens = engine_.max_positions() / 8;
+    const auto n_tokens = [&](const std::string& text) -> int64_t {
+      try {
+        return std::ssize(tokenizer.encode(text, /*add_special_tokens=*/false, {.max_tokens = max_tokens}));
+      } catch (const TextTooLong&) {
+        return max_tokens + 1;
+      }
     };
-    GenericTools shown = generic_tools(tools.tools, engine_.max_positions() / 8, n_tokens);
+    GenericTools shown = generic_tools(tools.tools, max_tokens, n_tokens);
     form.system_text = std::move(shown.text);
     form.notes = std::move(shown.notes);
   } else if (!tools.must_call()) {

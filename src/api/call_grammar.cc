@@ -142,12 +142,13 @@ std::vector<NamedParameter> named_parameters(Automaton& a, const OrderedJson& pa
   add_schema(a, parameters, where, checking);  // for its errors
   const auto properties = parameters.find("properties");
   if (properties == parameters.end() || !properties->is_object()) return out;
-  const OrderedJson needed = parameters.value("required", OrderedJson::array());
+  const std::set<std::string> needed = required_names(parameters);
   const int32_t text = xml ? free_text(a) : 0;
+  std::vector<const OrderedJson*> with_rules;
   for (const auto& [name, property] : properties->items()) {
     NamedParameter& p = out.emplace_back();
     p.name = name;
-    p.required = needed.is_array() && std::ranges::find(needed, OrderedJson(name)) != needed.end();
+    p.required = needed.contains(name);
     p.may_be_empty = xml && is_string_schema(property);
     p.rule = text;
     if (!xml && property == OrderedJson{{"type", "boolean"}}) p.choices = {"True", "False"};
@@ -156,17 +157,11 @@ std::vector<NamedParameter> named_parameters(Automaton& a, const OrderedJson& pa
         if (v.is_string() && !v.get_ref<const std::string&>().empty()) p.choices.push_back(v);
       }
     }
-    if (p.may_be_empty) continue;
-    OrderedJson schema = property;  // its references are to the whole
-    for (const char* key : {"$defs", "definitions"}) {
-      if (parameters.contains(key) && schema.is_object()) schema[key] = parameters[key];
-    }
-    const size_t n_noted = options.widened == nullptr ? 0 : options.widened->size();
-    p.rule = add_schema(a, schema, where + "/properties/" + name, options);
-    for (size_t i = n_noted; options.widened != nullptr && i < options.widened->size(); ++i) {
-      std::string& place = (*options.widened)[i].place;
-      place = "#/properties/" + name + place.substr(1);
-    }
+    if (!p.may_be_empty) with_rules.push_back(&property);
+  }
+  const std::vector<int32_t> rules = add_schemas_within(a, parameters, with_rules, where, options);
+  for (size_t i = 0, next = 0; i < out.size(); ++i) {
+    if (!out[i].may_be_empty) out[i].rule = rules[next++];
   }
   return out;
 }

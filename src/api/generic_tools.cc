@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <span>
 
+#include "api/answer_format.h"
 #include "base/json_text.h"
 
 namespace vlcache {
@@ -28,10 +30,9 @@ std::string signature(const OrderedJson& function) {
   std::string text;
   if (parameters != function.end() && parameters->is_object() && parameters->contains("properties") &&
       (*parameters)["properties"].is_object()) {
-    const OrderedJson needed = parameters->value("required", OrderedJson::array());
+    const std::set<std::string> needed = required_names(*parameters);
     for (const auto& [name, schema] : (*parameters)["properties"].items()) {
-      const bool required = needed.is_array() && std::ranges::find(needed, OrderedJson(name)) != needed.end();
-      text += (text.empty() ? "" : ", ") + parameter_text(name, schema, required);
+      text += (text.empty() ? "" : ", ") + parameter_text(name, schema, needed.contains(name));
     }
   }
   return text_in(function, "name") + "(" + text + ")";
@@ -46,7 +47,7 @@ std::string tool_line(const OrderedJson& tool, Detail detail) {
   return signature(function) + (detail == Detail::kSignature || first.empty() ? "" : " - " + first);
 }
 
-std::string tools_text(const std::vector<std::string>& lines) {
+std::string tools_text(std::span<const std::string> lines) {
   std::string text = "You can call these functions:\n";
   for (const std::string& l : lines) text += l + "\n";
   return text +
@@ -65,14 +66,16 @@ GenericTools generic_tools(const OrderedJson& tools, int64_t max_tokens,
     out.text = tools_text(lines);
     if (n_tokens(out.text) <= max_tokens) return out;
     if (detail != Detail::kSignature) continue;
-    std::string left_out;
-    while (!lines.empty() && n_tokens(out.text) > max_tokens) {
-      lines.pop_back();
-      const std::string name = text_in(tools[lines.size()]["function"], "name");
-      left_out = left_out.empty() ? name : name + ", " + left_out;
-      out.text = tools_text(lines);
+    size_t n = 0;  // functions that fit
+    for (size_t too_many = lines.size(); too_many - n > 1;) {
+      const size_t middle = (n + too_many) / 2;
+      (n_tokens(tools_text(std::span(lines).first(middle))) <= max_tokens ? n : too_many) = middle;
     }
-    if (lines.empty()) out.text.clear();
+    out.text = n == 0 ? "" : tools_text(std::span(lines).first(n));
+    std::string left_out;
+    for (size_t i = n; i < lines.size(); ++i) {
+      left_out += (left_out.empty() ? "" : ", ") + text_in(tools[i]["function"], "name");
+    }
     out.notes.push_back("tools: the model is not shown " + left_out + ": all of them would take more than " +
                         std::to_string(max_tokens) + " tokens, an eighth of its context");
   }

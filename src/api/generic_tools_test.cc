@@ -42,6 +42,21 @@ TEST(GenericTools, WhatDoesNotFitIsLeftOutAndNamed) {
   EXPECT_NE(some.text.find("look("), std::string::npos);
 }
 
+TEST(GenericTools, ManyThatDoNotFitAreLeftOutAtOnce) {
+  nlohmann::ordered_json tools = nlohmann::ordered_json::array();
+  for (int i = 0; i < 4096; ++i) {
+    tools.push_back({{"type", "function"}, {"function", {{"name", "f" + std::to_string(i)}}}});
+  }
+  int n_asked = 0;
+  const GenericTools some = generic_tools(tools, 1000, [&](const std::string& text) {
+    ++n_asked;
+    return std::ssize(text);
+  });
+  EXPECT_LE(std::ssize(some.text), 1000);
+  EXPECT_GT(std::ssize(some.text), 990);
+  EXPECT_LT(n_asked, 20);
+}
+
 TEST(GenericTools, TextJoinsTheSystemMessage) {
   const auto joined = [](std::string_view messages) {
     return with_system_text(parse_ordered_json(messages, ""), "T").dump();

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/exact_json.h"
+#include "base/request_limits.h"
 
 namespace vlcache {
 
@@ -10,7 +11,7 @@ using OrderedJson = nlohmann::ordered_json;
 void bad_field(const std::string& what) { throw Error(ErrorCode::kInput, what); }
 
 OrderedJson parse_body(std::string_view text) {
-  OrderedJson body = parse_exact_json(text, "the request's body");
+  OrderedJson body = parse_exact_json(text, "the request's body", kMaxJsonValues);
   if (!body.is_object()) {
     bad_field(std::string("the request's body: expected a JSON object, found ") + body.type_name());
   }
@@ -33,6 +34,11 @@ bool bool_field(const OrderedJson& object, const char* key, bool fallback) {
   if (value == nullptr) return fallback;
   if (!value->is_boolean()) bad_field(std::string(key) + ": expected true or false");
   return value->get<bool>();
+}
+
+void check_n_messages(size_t n, const char* name) {
+  if (n <= kMaxMessages) return;
+  bad_field(std::string(name) + ": expected at most " + std::to_string(kMaxMessages) + ", found " + std::to_string(n));
 }
 
 std::string item_name(const std::string& where, size_t i) { return where + "[" + std::to_string(i) + "]"; }

@@ -9,7 +9,7 @@ namespace vlcache {
 
 [[noreturn]] void bad_field(const std::string& what);
 
-// A request's body, which must be a JSON object.
+// A request's body, which must be a JSON object of at most kMaxJsonValues values.
 nlohmann::ordered_json parse_body(std::string_view text);
 
 // Null if the field is missing or null: null counts as left out, as in most clients' libraries.
@@ -20,6 +20,9 @@ std::string string_field(const nlohmann::ordered_json& object, const char* key, 
 
 // "KEY: expected true or false".
 bool bool_field(const nlohmann::ordered_json& object, const char* key, bool fallback);
+
+// Throws Error(kInput) for a conversation of more than kMaxMessages messages, or items, in the field `name`.
+void check_n_messages(size_t n, const char* name);
 
 // "WHERE[I]".
 std::string item_name(const std::string& where, size_t i);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "api/json_fields.h"
+#include "base/request_limits.h"
 #include "base/sha256.h"
 #include "engine/scheduler/generation.h"
 #include "io/chat/chat_templates.h"
@@ -24,9 +25,10 @@ Sha256Digest salt_of(std::string_view text) {
 }  // namespace
 
 Prompt prepare_chat(const Engine& engine, const nlohmann::ordered_json& messages, InputMedia media,
-                    const TemplateInput& more) {
+                    const TemplateInput& more, const PromptLimits& limits) {
   engine.check_takes(media);  // before the template of a text model complains of their parts
-  return engine.prepare_rendered(engine.chat_templates()->render(messages, engine.tokenizer(), more), std::move(media));
+  return engine.prepare_rendered(engine.chat_templates()->render(messages, engine.tokenizer(), more), std::move(media),
+                                 limits);
 }
 
 ImageOptions image_options(const RequestFields& fields) {
@@ -71,8 +73,22 @@ void RequestBuilder::set_eviction(const RequestFields& fields, Prompt& prompt) c
   prompt.evict_every = fields.evict_while_prefill.value_or(false) ? engine_.options().prefill_chunk : 0;
 }
 
-void RequestBuilder::check_biases(const GenerateOptions& options) const {
+void RequestBuilder::check_counts(const GenerateOptions& options) const {
   const int64_t vocab = engine_.model().config().text.vocab_size;
+  size_t n_bytes = 0;
+  for (const std::string& stop : options.stop) n_bytes += stop.size();
+  if (options.stop.size() > kMaxStops || n_bytes > kMaxStopBytes) {
+    bad_field("stop: expected at most " + std::to_string(kMaxStops) + " texts of " + std::to_string(kMaxStopBytes) +
+              " bytes in all, found " + std::to_string(options.stop.size()) + " of " + std::to_string(n_bytes));
+  }
+  if (std::ssize(options.stop_tokens) > vocab) {
+    bad_field("stop_token_ids: expected at most " + std::to_string(vocab) + " tokens, the vocabulary's, found " +
+              std::to_string(options.stop_tokens.size()));
+  }
+  if (std::ssize(options.sampling.biases) > vocab) {
+    bad_field("logit_bias: expected at most " + std::to_string(vocab) + " tokens, the vocabulary's, found " +
+              std::to_string(options.sampling.biases.size()));
+  }
   for (const TokenBias& b : options.sampling.biases) {
     if (b.token < vocab) continue;
     bad_field("logit_bias: expected ids of tokens, below " + std::to_string(vocab) + ", found " +
@@ -83,7 +99,7 @@ void RequestBuilder::check_biases(const GenerateOptions& options) const {
 std::vector<Request> RequestBuilder::requests(Prompt prompt, const RequestFields& fields,
                                               const AnswerForms::Form& form) {
   const GenerateOptions options = generate_options(fields);
-  check_biases(options);
+  check_counts(options);
   const PolicyPtr chosen = policy(fields);
   const std::string how = fields.reuse.value_or("auto");
   check_reuse(how);
@@ -109,7 +125,7 @@ std::vector<Request> RequestBuilder::requests(Prompt prompt, const RequestFields
 }
 
 void RequestBuilder::check(const RequestFields& fields) {
-  check_biases(generate_options(fields));
+  check_counts(generate_options(fields));
   policy(fields);
   const ImageOptions options = image_options(fields);
   if (options.dedup) check_takes_dedup(engine_.model().config());

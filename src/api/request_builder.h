@@ -21,9 +21,9 @@ namespace vlcache {
 
 // Renders messages ([{role, content}], as chat templates take them; an image is a part {"type": "image"}, a video
 // {"type": "video"}) with the chat template. `media`: images and videos, each in the order of their parts. Throws
-// Error(kInput) without a template.
+// Error(kInput) without a template, and what PromptLimits say.
 Prompt prepare_chat(const Engine& engine, const nlohmann::ordered_json& messages, InputMedia media,
-                    const TemplateInput& more = {});
+                    const TemplateInput& more = {}, const PromptLimits& limits = {});
 
 // How the fields want images to be shown to the model. Throws Error(kInput) for values out of range.
 ImageOptions image_options(const RequestFields& fields);
@@ -52,13 +52,15 @@ class RequestBuilder {
   // flag's mistake is told at the start and not with every request.
   void check(const RequestFields& fields);
   const ReuseChoice& reuse() const { return reuse_; }
-
- private:
+  // What of check() needs no work: for a request's fields, before its prompt is prepared.
+  void check_options(const RequestFields& fields) const { check_counts(generate_options(fields)); }
   // Requests with the same policy and budget share one object.
   PolicyPtr policy(const RequestFields& fields);
+
+ private:
   // Sets what a policy sees of the prompt and when it evicts: query_aware, evict_while_prefill.
   void set_eviction(const RequestFields& fields, Prompt& prompt) const;
-  void check_biases(const GenerateOptions& options) const;
+  void check_counts(const GenerateOptions& options) const;
 
   const Engine& engine_;
   const ReuseChoice& reuse_;

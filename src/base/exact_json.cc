@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
-#include <vector>
 
-#include "base/json.h"
+#include "base/ordered_json.h"
 
 namespace vlcache {
 namespace {
@@ -13,39 +12,6 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr uint8_t kDigits = 0x10;  // the subtype of binary values that hold digits
-
-// The integers beyond 64 bits of a text, in order; the parser gives them as floats.
-class BigIntegers : public nlohmann::json_sax<OrderedJson> {
- public:
-  std::vector<std::string> found;  // of every float: its digits, or "" where it is none
-
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t& text) override {
-    const bool integer = text.find_first_of(".eE") == text.npos;
-    found.push_back(integer ? text : "");
-    any = any || integer;
-    return true;
-  }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool start_object(size_t) override { return true; }
-  bool key(string_t&) override { return true; }
-  bool end_object() override { return true; }
-  bool start_array(size_t) override { return true; }
-  bool end_array() override { return true; }
-  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
-
-  bool any = false;
-};
-
-// Whether a text may have an integer of 19 digits or more, so that most texts are read once.
-bool may_have_big(std::string_view text) {
-  size_t n = 0;
-  return std::ranges::any_of(text, [&](char c) { return (n = c >= '0' && c <= '9' ? n + 1 : 0) >= 19; });
-}
 
 bool has_digits(const OrderedJson& value) {
   if (value.is_structured()) return std::ranges::any_of(value, has_digits);
@@ -78,33 +44,8 @@ void write(const OrderedJson& value, std::string& out) {
 
 }  // namespace
 
-OrderedJson parse_exact_json(std::string_view text, std::string_view where) {
-  OrderedJson value = parse_ordered_json(text, where);
-  if (!may_have_big(text)) return value;
-  BigIntegers big;
-  OrderedJson::sax_parse(text.begin(), text.end(), &big);
-  if (!big.any) return value;
-  // A key that is there twice has one value in the end: then the floats cannot be told apart.
-  size_t n_floats = 0;
-  const auto count = [&](const auto& self, const OrderedJson& v) -> void {
-    n_floats += v.is_number_float();
-    if (v.is_structured()) {
-      for (const OrderedJson& item : v) self(self, item);
-    }
-  };
-  count(count, value);
-  if (n_floats != big.found.size()) return value;
-  size_t next = 0;
-  const auto put = [&](const auto& self, OrderedJson& v) -> void {
-    if (v.is_number_float()) {
-      const std::string& digits = big.found[next++];
-      if (!digits.empty()) v = OrderedJson::binary({digits.begin(), digits.end()}, kDigits);
-    } else if (v.is_structured()) {
-      for (OrderedJson& item : v) self(self, item);
-    }
-  };
-  put(put, value);
-  return value;
+OrderedJson parse_exact_json(std::string_view text, std::string_view where, int64_t max_values) {
+  return read_ordered_json(text, where, {.max_values = max_values, .big_integers = kDigits});
 }
 
 std::string exact_digits(const OrderedJson& value) {

@@ -16,6 +16,9 @@ TEST(ExactJson, IntegersKeepTheirDigits) {
   EXPECT_EQ(exact_digits(value[0]), "100000000000000000000");
   EXPECT_EQ(exact_digits(value[1]), "");
   EXPECT_EQ(with_plain_numbers(value)[0].get<double>(), 1e20);
+  // A name that is there twice: its last value.
+  EXPECT_EQ(dump_exact_json(parse_exact_json(R"({"a":1.5,"b":100000000000000000000,"a":200000000000000000000})", "t")),
+            R"({"a":200000000000000000000,"b":100000000000000000000})");
 }
 
 }  // namespace

@@ -16,4 +16,14 @@ std::string format(const char* pattern, ...) {
   return text;
 }
 
+std::string with_replaced(std::string_view text, std::string_view part, std::string_view by) {
+  std::string out;
+  size_t begin = 0;
+  for (size_t at = text.find(part); at != text.npos; at = text.find(part, begin)) {
+    out.append(text.substr(begin, at - begin)).append(by);
+    begin = at + part.size();
+  }
+  return out.append(text.substr(begin));
+}
+
 }  // namespace vlcache

@@ -8,14 +8,21 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/ordered_json.h"
+#include "base/request_limits.h"
 
 namespace vlcache {
 namespace {
 
-constexpr int kMaxDepth = 256;  // real files stay below 10; the parser would recurse on destruction of deeper ones
+template <typename AnyJson>
+std::string shown(const AnyJson& value) {
+  const std::string text = value.dump(-1, ' ', false, AnyJson::error_handler_t::replace);
+  return text.size() <= 60 ? text : text.substr(0, 57) + "...";
+}
 
-// Rejects before parsing: nlohmann's DOM is built and destroyed recursively.
-void check_depth(std::string_view text, std::string_view where) {
+}  // namespace
+
+void check_json_depth(std::string_view text, std::string_view where) {
   int depth = 0;
   bool in_string = false;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -29,9 +36,10 @@ void check_depth(std::string_view text, std::string_view where) {
     } else if (c == '"') {
       in_string = true;
     } else if (c == '[' || c == '{') {
-      if (++depth > kMaxDepth) {
-        throw Error(ErrorCode::kInput, std::string(where) + ": JSON nests deeper than " + std::to_string(kMaxDepth) +
-                                           " levels (at byte " + std::to_string(i) + ")");
+      if (++depth > kMaxJsonDepth) {
+        throw Error(ErrorCode::kInput, std::string(where) + ": JSON nests deeper than " +
+                                           std::to_string(kMaxJsonDepth) + " levels (at byte " + std::to_string(i) +
+                                           ")");
       }
     } else if (c == ']' || c == '}') {
       --depth;
@@ -39,11 +47,13 @@ void check_depth(std::string_view text, std::string_view where) {
   }
 }
 
-template <class T>  // Json or ordered_json
-T parse(std::string_view text, std::string_view where) {
-  check_depth(text, where);
+std::string shown_json(const Json& value) { return shown(value); }
+std::string shown_json(const nlohmann::ordered_json& value) { return shown(value); }
+
+Json parse_json(std::string_view text, std::string_view where) {
+  check_json_depth(text, where);
   try {
-    return T::parse(text.begin(), text.end());
+    return Json::parse(text.begin(), text.end());
   } catch (const Json::parse_error& e) {
     throw Error(ErrorCode::kInput, std::string(where) + ": not valid JSON at byte " + std::to_string(e.byte));
   } catch (const Json::exception& e) {
@@ -51,21 +61,16 @@ T parse(std::string_view text, std::string_view where) {
   }
 }
 
-template <typename AnyJson>
-std::string shown(const AnyJson& value) {
-  const std::string text = value.dump(-1, ' ', false, AnyJson::error_handler_t::replace);
-  return text.size() <= 60 ? text : text.substr(0, 57) + "...";
+nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_view where) {
+  return read_ordered_json(text, where, {});
 }
 
-}  // namespace
-
-std::string shown_json(const Json& value) { return shown(value); }
-std::string shown_json(const nlohmann::ordered_json& value) { return shown(value); }
-
-Json parse_json(std::string_view text, std::string_view where) { return parse<Json>(text, where); }
-
-nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_view where) {
-  return parse<nlohmann::ordered_json>(text, where);
+nlohmann::ordered_json parse_ordered_or_discard(std::string_view text) {
+  try {
+    return parse_ordered_json(text, "");
+  } catch (const Error&) {
+    return nlohmann::ordered_json::value_t::discarded;
+  }
 }
 
 std::string read_text_file(const std::filesystem::path& path, int64_t max_bytes) {

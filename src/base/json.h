@@ -19,8 +19,13 @@ std::string shown_json(const nlohmann::ordered_json& value);
 
 // Throws Error(kInput) naming `where` and the byte offset when the text is not JSON or nests deeper than 256.
 Json parse_json(std::string_view text, std::string_view where);
-// The same, with the keys of objects in the order of the text.
+// The same, with the keys of objects in the order of the text; of equal ones, the last value at the first place.
 nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_view where);
+// The same for texts that need not be JSON: is_discarded() then.
+nlohmann::ordered_json parse_ordered_or_discard(std::string_view text);
+// Throws as they do for a text that nests deeper than kMaxJsonDepth; to be called before any parser, because writing
+// and comparing such values is recursive.
+void check_json_depth(std::string_view text, std::string_view where);
 
 // Whole file; Error(kNotFound / kIo) if it cannot be read, Error(kInput) if larger than max_bytes.
 std::string read_text_file(const std::filesystem::path& path, int64_t max_bytes = int64_t{1} << 30);

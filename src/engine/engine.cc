@@ -196,13 +196,17 @@ void Engine::forget_documents() const {
   if (document_reader_ != nullptr) document_reader_->clear();
 }
 
-Prompt Engine::prepare(const RenderedChat& text, InputMedia media, bool add_special_tokens) const {
+Prompt Engine::prepare(const RenderedChat& text, InputMedia media, bool add_special_tokens,
+                       const PromptLimits& limits) const {
   check_takes(media);
   Prompt prompt;
   read_media(text.text, std::move(media), prompt);
   const std::string expanded = model_->expand_prompt(text.text, prompt.images);
-  prompt.tokens = text.mark ? tokenizer_->encode_marked(expanded, *text.mark, add_special_tokens)
-                            : tokenizer_->encode(expanded, add_special_tokens);
+  EncodeLimits tokens{.max_tokens = limits.max_positions, .cancelled = limits.cancelled};
+  for (const ImageTiles& image : prompt.images) tokens.max_tokens += model_->n_image_tokens(image);
+  tokens.max_tokens = std::min(tokens.max_tokens, limits.max_tokens);
+  prompt.tokens = text.mark ? tokenizer_->encode_marked(expanded, *text.mark, add_special_tokens, tokens)
+                            : tokenizer_->encode(expanded, add_special_tokens, tokens);
   classify(prompt);
   if (model_->sees_images()) prompt.spans = find_spans(*model_, prompt);
   if (prompt.tokens.empty()) throw Error(ErrorCode::kInput, "the prompt is empty: not one token");
@@ -249,16 +253,16 @@ void Engine::classify(Prompt& prompt) const {
   }
 }
 
-Prompt Engine::prepare_raw(std::string_view text, InputMedia media) const {
-  return prepare({.text = std::string(text)}, std::move(media), /*add_special_tokens=*/true);
+Prompt Engine::prepare_raw(std::string_view text, InputMedia media, const PromptLimits& limits) const {
+  return prepare({.text = std::string(text)}, std::move(media), /*add_special_tokens=*/true, limits);
 }
 
-Prompt Engine::prepare_rendered(const RenderedChat& chat, InputMedia media) const {
+Prompt Engine::prepare_rendered(const RenderedChat& chat, InputMedia media, const PromptLimits& limits) const {
   // As transformers: a processor adds special tokens unless the template has written the first one, a bare tokenizer
   // never does.
   const std::string bos = tokenizer_->special_token("bos_token");
   const bool add_special_tokens = image_reader_ != nullptr && !(!bos.empty() && chat.text.starts_with(bos));
-  return prepare(chat, std::move(media), add_special_tokens);
+  return prepare(chat, std::move(media), add_special_tokens, limits);
 }
 
 Prompt Engine::prepare_tokens(std::vector<int32_t> tokens) const {

@@ -58,6 +58,15 @@ inline DType compute_dtype_of(const ModelConfig& config, std::optional<DType> as
   return asked.value_or(config.dtype == DType::kF32 ? DType::kF32 : DType::kBF16);
 }
 
+// Bounds of a prompt that is prepared. Preparing throws TextTooLong or Error(kCancelled) (io/tokenizer/encode_limits.h)
+// as soon as one is passed.
+struct PromptLimits {
+  static constexpr int64_t kNone = int64_t{1} << 40;
+  int64_t max_tokens = kNone;                 // those of images included
+  int64_t max_positions = kNone;              // of tokens outside images, which have fewer positions than tokens
+  std::function<bool()> cancelled = nullptr;  // asked many times a second; empty: never
+};
+
 class Engine {
  public:
   static std::unique_ptr<Engine> load(const Checkpoint& checkpoint, const EngineOptions& options);
@@ -82,10 +91,10 @@ class Engine {
 
   // Text exactly as given (placeholders included) and its images and videos, as transformers' processor would tokenise
   // them.
-  Prompt prepare_raw(std::string_view text, InputMedia media) const;
+  Prompt prepare_raw(std::string_view text, InputMedia media, const PromptLimits& limits = {}) const;
   // A conversation as the chat template has rendered it; its images and its videos, each in the order of their
   // placeholders.
-  Prompt prepare_rendered(const RenderedChat& chat, InputMedia media) const;
+  Prompt prepare_rendered(const RenderedChat& chat, InputMedia media, const PromptLimits& limits = {}) const;
   // Throws Error(kInput) for images or videos that the model cannot take.
   void check_takes(const InputMedia& media) const;
   bool takes_videos() const { return video_reader_ != nullptr; }
@@ -113,7 +122,7 @@ class Engine {
  private:
   Engine() = default;
   void start(std::unique_ptr<Model> model, const EngineOptions& options);
-  Prompt prepare(const RenderedChat& text, InputMedia media, bool add_special_tokens) const;
+  Prompt prepare(const RenderedChat& text, InputMedia media, bool add_special_tokens, const PromptLimits& limits) const;
   void read_media(std::string_view text, InputMedia media, Prompt& prompt) const;
   void check_sees(const std::string& given) const;
   void classify(Prompt& prompt) const;

@@ -82,14 +82,16 @@ std::vector<bool> Automaton::finishing() const {
   return finishing;
 }
 
-bool Automaton::trim(int32_t rule) {
+std::vector<bool> Automaton::trim(std::span<const int32_t> rules) {
   const std::vector<bool> ok = finishing();
   const auto dead = [&](int32_t s) { return !ok[static_cast<size_t>(s)]; };
   for (State& s : states_) {
     std::erase_if(s.edges, [&](const Edge& e) { return dead(e.to); });
     std::erase_if(s.calls, [&](const Call& c) { return dead(c.to) || (c.rule != kNothing && dead(start(c.rule))); });
   }
-  return !dead(start(rule));
+  std::vector<bool> can_end;
+  for (const int32_t rule : rules) can_end.push_back(!dead(start(rule)));
+  return can_end;
 }
 
 }  // namespace vlcache

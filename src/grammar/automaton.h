@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -69,8 +70,9 @@ class Automaton {
   void set_deadline(Clock::time_point deadline) { deadline_ = deadline; }
   void check_time() const;
 
-  // Removes dead ends: edges and calls after which no text can end. False: no text of this rule can end.
-  bool trim(int32_t rule);
+  // Removes dead ends: edges and calls after which no text can end. Returns whether a text of each rule can end.
+  std::vector<bool> trim(std::span<const int32_t> rules);
+  bool trim(int32_t rule) { return trim({&rule, 1})[0]; }
 
   const State& state(int32_t state) const { return states_[static_cast<size_t>(state)]; }
   int32_t start(int32_t rule) const { return starts_[static_cast<size_t>(rule)]; }

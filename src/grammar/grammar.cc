@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/request_limits.h"
 #include "grammar/json_rules.h"
 #include "grammar/schema_rules.h"
 #include "io/tokenizer/tokenizer.h"
@@ -20,9 +21,6 @@ constexpr size_t kMaxGrammars = 32;
 // Inside strings nearly any token is allowed, and such a mask takes milliseconds: for this long the thread that reads
 // the request makes masks, and the inference thread only those that a schema needs beyond that.
 constexpr std::chrono::milliseconds kMaskTime{200};
-// A grammar that takes longer is refused. Real schemas take a few ms (docs/server.md); this bounds what one request can
-// cost a worker.
-constexpr std::chrono::seconds kCompileTime{5};
 
 }  // namespace
 
@@ -148,7 +146,7 @@ GrammarPtr Grammars::compile(const std::string& name, FunctionRef<int32_t(Automa
   }
   Automaton automaton;
   add_json_rules(automaton);
-  automaton.set_deadline(Clock::now() + kCompileTime);
+  automaton.set_deadline(Clock::now() + kMaxGrammarTime);
   const int32_t rule = build(automaton);
   Vocabulary& v = vocabulary();
   auto grammar = std::make_shared<const Grammar>(std::move(automaton), rule,

@@ -1,8 +1,11 @@
 #include "grammar/schema_cases.h"
 
 #include <algorithm>
+#include <charconv>
+#include <optional>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace vlcache {
 namespace {
@@ -11,14 +14,14 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr size_t kMaxCases = 1000;
 constexpr int kMaxNesting = 100;
+constexpr size_t kMaxIdBytes = 2048;  // of a $id, which stands before the names of all anchors within
 
 bool allows_all(const OrderedJson& schema) { return schema == true || schema == OrderedJson::object(); }
 
-std::string pointer_part(std::string name) {
-  for (const auto& [from, to] : {std::pair{"~", "~0"}, std::pair{"/", "~1"}}) {
-    for (size_t at = name.find(from); at != name.npos; at = name.find(from, at + 2)) name.replace(at, 1, to);
-  }
-  return name.size() <= 60 ? name : name.substr(0, 57) + "...";
+std::string pointer_part(std::string_view name) {
+  constexpr size_t kMost = 60;
+  const std::string part = with_replaced(with_replaced(name.substr(0, kMost + 1), "~", "~0"), "/", "~1");
+  return part.size() <= kMost ? part : part.substr(0, kMost - 3) + "...";
 }
 
 std::string percent_decoded(const std::string& text) {
@@ -35,19 +38,16 @@ std::string percent_decoded(const std::string& text) {
   return out;
 }
 
-// Finds a schema by its address.
-bool find_place(const OrderedJson& in, const OrderedJson* wanted, std::string& path) {
-  if (&in == wanted) return true;
-  if (!in.is_structured()) return false;
-  const size_t n = path.size();
+using Places = std::unordered_map<const OrderedJson*, std::pair<const OrderedJson*, std::string>>;
+
+// Notes where all parts of a schema stand.
+void note_places(const OrderedJson& in, Places& places) {
+  if (!in.is_structured()) return;
   size_t i = 0;
   for (const auto& [key, value] : in.items()) {
-    path += "/" + (in.is_array() ? std::to_string(i) : pointer_part(key));
-    if (find_place(value, wanted, path)) return true;
-    path.resize(n);
-    ++i;
+    places[&value] = {&in, in.is_array() ? std::to_string(i++) : pointer_part(key)};
+    note_places(value, places);
   }
-  return false;
 }
 
 }  // namespace
@@ -74,11 +74,11 @@ SchemaCases::SchemaCases(const Json& root, Cannot cannot, std::function<void()> 
 }
 
 void SchemaCases::collect_anchors(const Json& schema, const std::string& base) {
-  std::string here = base;
+  std::optional<std::string> own;
   if (schema.is_object()) {
     for (const char* key : {"$id", "id"}) {
       const Json* id = schema_member(schema, key);
-      if (id == nullptr || !id->is_string()) continue;
+      if (id == nullptr || !id->is_string() || id->get_ref<const std::string&>().size() > kMaxIdBytes) continue;
       std::string name = *id;
       if (name.starts_with("#")) {
         anchors_.try_emplace(base + name, &schema);
@@ -88,12 +88,13 @@ void SchemaCases::collect_anchors(const Json& schema, const std::string& base) {
       while (name.ends_with("#")) name.pop_back();
       if (name.find("://") == name.npos && base.rfind('/') != base.npos)
         name = base.substr(0, base.rfind('/') + 1) + name;
-      here = name;
-      anchors_.try_emplace(here, &schema);
+      own = name;
+      anchors_.try_emplace(name, &schema);
     }
     for (const char* key : {"$anchor", "$dynamicAnchor"}) {
       const Json* anchor = schema_member(schema, key);
       if (anchor == nullptr || !anchor->is_string()) continue;
+      const std::string& here = own ? *own : base;
       anchors_.try_emplace("#" + anchor->get<std::string>(), &schema);
       anchors_.try_emplace(here + "#" + anchor->get<std::string>(), &schema);
     }
@@ -101,15 +102,50 @@ void SchemaCases::collect_anchors(const Json& schema, const std::string& base) {
   if (!schema.is_structured()) return;
   for (const auto& [key, value] : schema.items()) {
     if (schema.is_object() && (key == "enum" || key == "const" || key == "default" || key == "examples")) continue;
-    collect_anchors(value, here);
+    collect_anchors(value, own ? *own : base);
   }
 }
 
 std::string SchemaCases::place(const Json& schema) const {
   const Json* at = &schema;
   for (auto origin = origin_.find(at); origin != origin_.end(); origin = origin_.find(at)) at = origin->second;
-  std::string path = "#";
-  return find_place(root_, at, path) ? path : "#";
+  if (places_.empty()) note_places(root_, places_);
+  std::string path;
+  for (auto part = places_.find(at); part != places_.end(); part = places_.find(part->second.first)) {
+    path.insert(0, "/" + part->second.second);
+  }
+  return "#" + path;
+}
+
+const SchemaCases::Json* SchemaCases::member(const Json* schema, const std::string& name) {
+  constexpr size_t kFew = 32;
+  if (schema == nullptr) return nullptr;
+  if (!schema->is_object() || schema->size() <= kFew) return schema_member(*schema, name.c_str());
+  return indices_.try_emplace(schema, *schema).first->second.find(name);
+}
+
+// By a JSON pointer; null: there is no such part.
+const SchemaCases::Json* SchemaCases::part_at(const Json* base, const std::string& pointer) {
+  if (!pointer.empty() && pointer[0] != '/') return nullptr;
+  for (size_t at = 0; base != nullptr && at < pointer.size();) {
+    const size_t end = std::min(pointer.find('/', at + 1), pointer.size());
+    std::string name;
+    for (size_t i = at + 1; i < end; ++i) {
+      const bool escaped = pointer[i] == '~' && i + 1 < end && (pointer[i + 1] == '0' || pointer[i + 1] == '1');
+      if (pointer[i] == '~' && !escaped) return nullptr;
+      name += escaped ? (pointer[++i] == '0' ? '~' : '/') : pointer[i];
+    }
+    at = end;
+    if (!base->is_array()) {
+      base = member(base, name);
+      continue;
+    }
+    size_t index = 0;
+    const auto [last, error] = std::from_chars(name.data(), name.data() + name.size(), index);
+    const bool good = error == std::errc() && last == name.data() + name.size() && (name[0] != '0' || name.size() == 1);
+    base = good && index < base->size() ? &(*base)[index] : nullptr;
+  }
+  return base;
 }
 
 void SchemaCases::fail(const Json& schema, const std::string& keyword, const std::string& what) const {
@@ -130,6 +166,7 @@ const SchemaCases::Json& SchemaCases::list(const Json& schema, const char* key) 
 
 // The schema that $ref names; nullptr after cannot().
 const SchemaCases::Json* SchemaCases::target(const Json& schema) {
+  check_time_();
   const Json* ref = schema_member(schema, "$ref");
   for (const char* key : {"$dynamicRef", "$recursiveRef"}) {
     if (ref == nullptr) ref = schema_member(schema, key);
@@ -153,11 +190,9 @@ const SchemaCases::Json* SchemaCases::target(const Json& schema) {
     }
   }
   const std::string pointer = hash < name.size() ? percent_decoded(name.substr(hash + 1)) : "";
-  try {
-    return &base->at(Json::json_pointer(pointer));
-  } catch (const Json::exception&) {
-    fail(schema, "$ref", "the schema has no \"" + name.substr(0, 60) + "\"");
-  }
+  const Json* part = part_at(base, pointer);
+  if (part == nullptr) fail(schema, "$ref", "the schema has no \"" + name.substr(0, 60) + "\"");
+  return part;
 }
 
 const SchemaCases::Json* SchemaCases::resolved(const Json* schema) {
@@ -245,6 +280,7 @@ bool SchemaCases::possible(const PlainSchemas& schemas, int depth) {
     }
     if (listed) {
       std::erase_if(values, [&](const Json* v) {
+        check_time_();
         return std::ranges::none_of(own, [&](const Json* o) { return same(*v, *o); });
       });
     } else {
@@ -256,6 +292,7 @@ bool SchemaCases::possible(const PlainSchemas& schemas, int depth) {
     const Json* forbidden = schema_member(*s, kNotValues);
     if (forbidden == nullptr) continue;
     std::erase_if(values, [&](const Json* v) {
+      check_time_();
       return std::ranges::any_of(*forbidden, [&](const Json& f) { return same(*v, f); });
     });
   }
@@ -269,13 +306,13 @@ bool SchemaCases::possible(const PlainSchemas& schemas, int depth) {
       if (!name.is_string()) continue;
       const std::string& key = name.get_ref<const std::string&>();
       PlainSchemas property;
+      check_time_();
       for (const Json* other : schemas) {
-        const Json* properties = schema_member(*other, "properties");
-        const Json* own = properties == nullptr ? nullptr : schema_member(*properties, key.c_str());
-        const Json* extra = schema_member(*other, "additionalProperties");
+        const Json* own = member(member(other, "properties"), key);
+        const Json* extra = member(other, "additionalProperties");
         if (own != nullptr) {
           property.push_back(resolved(own));
-        } else if (extra != nullptr && *extra == false && schema_member(*other, "patternProperties") == nullptr) {
+        } else if (extra != nullptr && *extra == false && member(other, "patternProperties") == nullptr) {
           return false;
         }
       }
@@ -492,7 +529,7 @@ SchemaCases::Cases SchemaCases::negated(const Json& schema, const PlainSchemas& 
       const Json* named = schema_member(*other, "properties");
       if (named == nullptr || !named->is_object()) continue;
       for (const auto& [name, property] : named->items()) {
-        if (property != false && (properties == nullptr || !properties->contains(name))) {
+        if (property != false && member(properties, name) == nullptr) {
           add({{"type", "object"}, {"required", {name}}});
         }
       }
@@ -537,18 +574,23 @@ void SchemaCases::add_unevaluated(const Json& schema, Cases& cases) {
     Json rest = Json::object();
     if (properties != nullptr) {
       bool all = false;
-      Json named = Json::object(), patterns = Json::object();
+      OrderedMembers named, patterns;
+      check_time_();
       for (const Json* s : one) {
         all = all || schema_member(*s, "additionalProperties") != nullptr;
         const Json *own = schema_member(*s, "properties"), *own_patterns = schema_member(*s, "patternProperties");
         if (own != nullptr && own->is_object()) {
-          for (const auto& [name, property] : own->items()) named[name] = true;
+          for (const auto& [name, property] : own->items()) named.emplace_back(name, true);
         }
         if (own_patterns != nullptr && own_patterns->is_object()) {
-          for (const auto& [name, property] : own_patterns->items()) patterns[name] = true;
+          for (const auto& [name, property] : own_patterns->items()) patterns.emplace_back(name, true);
         }
       }
-      if (!all) rest = {{"properties", named}, {"patternProperties", patterns}, {"additionalProperties", *properties}};
+      if (!all) {
+        rest = {{"properties", ordered_object(std::move(named))},
+                {"patternProperties", ordered_object(std::move(patterns))},
+                {"additionalProperties", *properties}};
+      }
     }
     if (items != nullptr) {
       bool all = false;

@@ -9,9 +9,12 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/ordered_json.h"
 
 namespace vlcache {
 
@@ -45,6 +48,9 @@ class SchemaCases {
   const nlohmann::ordered_json* resolved(const nlohmann::ordered_json* schema);
   // "#/properties/x", or the place of the keyword from which a schema was derived.
   std::string place(const nlohmann::ordered_json& schema) const;
+  // As schema_member, by an index if the schema has many members: for names that are looked up in a loop. Null for
+  // null.
+  const nlohmann::ordered_json* member(const nlohmann::ordered_json* schema, const std::string& name);
   // A schema that lives as long as this.
   const nlohmann::ordered_json* make(nlohmann::ordered_json schema, const nlohmann::ordered_json& origin);
 
@@ -78,6 +84,7 @@ class SchemaCases {
   const Json* target(const Json& schema);
   const Json& list(const Json& schema, const char* key) const;
   void collect_anchors(const Json& schema, const std::string& base);
+  const Json* part_at(const Json* base, const std::string& pointer);
 
   const Json& root_;
   Cannot cannot_;
@@ -85,6 +92,9 @@ class SchemaCases {
   bool ref_is_alone_ = false;                   // drafts up to 7: what stands beside $ref is ignored
   std::map<std::string, const Json*> anchors_;  // by name and by $id
   std::deque<Json> made_;
+  std::map<const Json*, MemberIndex> indices_;
+  // Where each part of the root stands: in what, as what. Found when it is first asked for.
+  mutable std::unordered_map<const Json*, std::pair<const Json*, std::string>> places_;
   std::map<const Json*, const Json*> origin_;  // of made schemas
   std::set<const Json*> open_;                 // being expanded
   int depth_ = 0;

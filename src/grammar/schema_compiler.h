@@ -24,7 +24,8 @@ class SchemaCompiler {
  public:
   SchemaCompiler(Automaton& automaton, const nlohmann::ordered_json& root, const SchemaOptions& options);
 
-  int32_t compile();
+  // The rules of parts of the root, or of the root itself.
+  std::vector<int32_t> compile(const PlainSchemas& schemas);
 
  private:
   struct Waiting {

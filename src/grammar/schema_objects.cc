@@ -36,23 +36,25 @@ bool SchemaCompiler::matches(const StringPattern& regex, const std::string& name
 
 std::vector<SchemaCompiler::NamePattern> SchemaCompiler::name_patterns(const PlainSchemas& schemas) {
   std::vector<NamePattern> out;
+  std::map<std::string, size_t> numbers;  // by pattern, in `out`
   for (const OrderedJson* s : schemas) {
     const OrderedJson* all = schema_member(*s, "patternProperties");
     if (all == nullptr) continue;
     if (!all->is_object()) fail(*s, "patternProperties", "expected an object");
     for (const auto& [text, schema] : all->items()) {
-      auto known = std::ranges::find(out, text, &NamePattern::text);
-      if (known == out.end()) {
+      a_.check_time();
+      const auto [known, is_new] = numbers.try_emplace(text, out.size());
+      if (is_new) {
         try {
           out.push_back({text, parse_pattern(text), {}, {}});
         } catch (const Error& e) {
+          numbers.erase(known);
           cannot(*s, "patternProperties", e.what());
           continue;
         }
-        known = out.end() - 1;
       }
-      known->schemas.push_back(&schema);
-      known->owners.insert(s);
+      out[known->second].schemas.push_back(&schema);
+      out[known->second].owners.insert(s);
     }
   }
   return out;
@@ -63,19 +65,19 @@ PlainSchemas SchemaCompiler::schemas_of(const std::string& name, const PlainSche
   PlainSchemas out;
   std::set<const OrderedJson*> covered;
   for (const OrderedJson* s : schemas) {
-    const OrderedJson* properties = schema_member(*s, "properties");
-    const OrderedJson* own = properties == nullptr ? nullptr : schema_member(*properties, name.c_str());
+    const OrderedJson* own = cases_.member(cases_.member(s, "properties"), name);
     if (own == nullptr) continue;
     out.push_back(own);
     covered.insert(s);
   }
   for (const NamePattern& p : patterns) {
+    a_.check_time();
     if (!matches(p.regex, name)) continue;
     out.insert(out.end(), p.schemas.begin(), p.schemas.end());
     covered.insert(p.owners.begin(), p.owners.end());
   }
   for (const OrderedJson* s : schemas) {
-    const OrderedJson* extra = schema_member(*s, "additionalProperties");
+    const OrderedJson* extra = cases_.member(s, "additionalProperties");
     if (extra != nullptr && !covered.contains(s)) out.push_back(extra);
   }
   return out;
@@ -154,6 +156,7 @@ SchemaCompiler::ObjectShape SchemaCompiler::object_shape(const PlainSchemas& sch
     for (const std::string& name : *listed) add(name);
   }
   for (const std::string& name : order) {
+    a_.check_time();
     Property property{name, schemas_of(name, schemas, patterns), needed.contains(name)};
     const bool never = std::ranges::any_of(property.schemas, [](const OrderedJson* s) { return *s == false; });
     if (never || !may_have_name(name, names)) {
@@ -232,6 +235,11 @@ void SchemaCompiler::object(const PlainSchemas& schemas, int32_t from, int32_t t
   if (shape.most >= n_named && shape.others.empty()) shape.most = -1;
   if (shape.most == -2 || (shape.most >= 0 && shape.least > shape.most)) return;
   const bool limited = shape.most >= 0;
+  if (shape.least > n_named && shape.others.empty()) return;
+  if (std::max(shape.least, shape.most) > Automaton::kMaxStates) {  // each of them takes a state at least
+    fail(*schemas[0], shape.least > shape.most ? "minProperties" : "maxProperties",
+         "expected at most " + std::to_string(Automaton::kMaxStates));
+  }
   const auto levels = static_cast<size_t>(limited ? shape.most : std::max<int64_t>(1, shape.least)) + 1;
   std::vector<int32_t> at(levels, -1);  // by number of properties, the last also for more if unlimited
   at[0] = a_.text(from, "{");

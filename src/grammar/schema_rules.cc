@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/request_limits.h"
 #include "grammar/json_rules.h"
 #include "grammar/matcher.h"
 #include "grammar/schema_compiler.h"
@@ -14,8 +15,6 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// OpenAI accepts 120,000 characters of names, descriptions and values.
-constexpr size_t kMaxSchemaBytes = 1 << 20;
 constexpr int64_t kMaxUniqueValues = 8;  // in any order: a state for each subset
 
 }  // namespace
@@ -31,11 +30,17 @@ SchemaCompiler::SchemaCompiler(Automaton& automaton, const OrderedJson& root, co
           },
           [this] { a_.check_time(); }) {}
 
-int32_t SchemaCompiler::compile() {
-  const int32_t rule = rule_of({&root_});
+std::vector<int32_t> SchemaCompiler::compile(const PlainSchemas& schemas) {
+  std::vector<int32_t> rules;
+  for (const OrderedJson* s : schemas) rules.push_back(rule_of({s}));
   compile_waiting();
-  if (!a_.trim(rule)) throw Error(ErrorCode::kInput, "at #: no value that can be written satisfies it");
-  return rule;
+  const std::vector<bool> ends = a_.trim(rules);
+  for (size_t i = 0; i < rules.size(); ++i) {
+    if (!ends[i]) {
+      throw Error(ErrorCode::kInput, "at " + cases_.place(*schemas[i]) + ": no value that can be written satisfies it");
+    }
+  }
+  return rules;
 }
 
 void SchemaCompiler::fail(const OrderedJson& schema, const std::string& keyword, const std::string& what,
@@ -168,6 +173,7 @@ std::vector<OrderedJson> SchemaCompiler::listed_values(const PlainSchemas& schem
       if (own == nullptr) continue;
       const OrderedJson list = std::string(key) == "enum" ? *own : OrderedJson::array({*own});
       const auto among = [&](const OrderedJson& v) {
+        a_.check_time();
         return std::ranges::any_of(list, [&](const OrderedJson& o) { return SchemaCases::same(o, v); });
       };
       if (values) {
@@ -184,6 +190,7 @@ std::vector<OrderedJson> SchemaCompiler::listed_values(const PlainSchemas& schem
   }
   std::erase_if(*values, [&](const OrderedJson& v) { return (SchemaCases::type_of(v) & types) == 0; });
   for (const OrderedJson* f : forbidden_values(schemas)) {
+    a_.check_time();
     std::erase_if(*values, [&](const OrderedJson& v) { return SchemaCases::same(v, *f); });
   }
   const bool plain = std::ranges::none_of(kept, [](const OrderedJson& s) {
@@ -217,6 +224,7 @@ std::vector<OrderedJson> SchemaCompiler::listed_values(const PlainSchemas& schem
 void SchemaCompiler::satisfying(const std::deque<OrderedJson>& schemas, std::vector<OrderedJson>& values) {
   std::erase_if(values, [&](const OrderedJson& v) {
     for (const OrderedJson& s : schemas) {
+      a_.check_time();
       Automaton automaton;
       add_json_rules(automaton);
       const int32_t rule = automaton.add_rule(), end = automaton.add_state();
@@ -243,6 +251,7 @@ void SchemaCompiler::compile_waiting() {
     waiting_.pop_front();
     const int32_t end = a_.add_state();
     a_.end(end);
+    a_.check_time();
     for (const PlainSchemas& one : cases_.of(next.schemas)) value(one, a_.start(next.rule), end);
   }
 }
@@ -550,13 +559,18 @@ bool SchemaCompiler::unique_items(const ArrayShape& shape, int32_t from, int32_t
 
 int32_t add_schema(Automaton& automaton, const OrderedJson& schema, const std::string& where,
                    const SchemaOptions& options) {
+  return add_schemas_within(automaton, schema, {&schema}, where, options)[0];
+}
+
+std::vector<int32_t> add_schemas_within(Automaton& automaton, const OrderedJson& schema, const PlainSchemas& schemas,
+                                        const std::string& where, const SchemaOptions& options) {
   if (!schema.is_object()) throw Error(ErrorCode::kInput, where + ": expected a JSON schema, an object");
-  if (schema.dump().size() > kMaxSchemaBytes) {
-    throw Error(ErrorCode::kInput, where + ": a schema of " + std::to_string(schema.dump().size()) +
-                                       " bytes, expected at most " + std::to_string(kMaxSchemaBytes));
+  if (const size_t n = schema.dump().size(); n > kMaxSchemaBytes) {
+    throw Error(ErrorCode::kInput, where + ": a schema of " + std::to_string(n) + " bytes, expected at most " +
+                                       std::to_string(kMaxSchemaBytes));
   }
   try {
-    return SchemaCompiler(automaton, schema, options).compile();
+    return SchemaCompiler(automaton, schema, options).compile(schemas);
   } catch (const Error& e) {
     throw Error(e.code(), where + ": " + e.what());
   }

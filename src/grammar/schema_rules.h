@@ -34,4 +34,9 @@ struct SchemaOptions {
 int32_t add_schema(Automaton& automaton, const nlohmann::ordered_json& schema, const std::string& where,
                    const SchemaOptions& options = {});
 
+// The same for schemas that are parts of `root`, to which their references are: a rule for each, in one pass over it.
+std::vector<int32_t> add_schemas_within(Automaton& automaton, const nlohmann::ordered_json& root,
+                                        const std::vector<const nlohmann::ordered_json*>& schemas,
+                                        const std::string& where, const SchemaOptions& options = {});
+
 }  // namespace vlcache

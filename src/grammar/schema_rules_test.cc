@@ -269,6 +269,61 @@ TEST(SchemaRules, References) {
   check(cases);
 }
 
+TEST(SchemaRules, PartsOfASchemaReferToAllOfIt) {
+  const nlohmann::ordered_json root = parse_ordered_json(R"({
+      "properties": {"a": {"$ref": "#/$defs/x~1y"}, "b": {"$ref": "#/properties/a"},
+                     "c": {"type": "array", "items": {"type": "string"}, "uniqueItems": true}},
+      "$defs": {"x/y": {"type": "integer"}}})",
+                                                         "root");
+  Automaton automaton;
+  add_json_rules(automaton);
+  std::vector<const nlohmann::ordered_json*> parts;
+  for (const auto& [name, part] : root["properties"].items()) parts.push_back(&part);
+  std::vector<SchemaNote> notes;
+  const std::vector<int32_t> rules =
+      add_schemas_within(automaton, root, parts, "root", {.widened = &notes, .closed = true});
+  ASSERT_EQ(rules.size(), 3u);
+  for (const int32_t rule : {rules[0], rules[1]}) {
+    EXPECT_TRUE(takes(automaton, rule, "3"));
+    EXPECT_FALSE(takes(automaton, rule, R"("x")"));
+  }
+  EXPECT_TRUE(takes(automaton, rules[2], R"(["x", "x"])"));
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_EQ(notes[0].place, "#/properties/c");
+}
+
+// Beyond the members that are compared one by one, names are found by an index.
+TEST(SchemaRules, ManyPropertiesAndReferences) {
+  std::string properties, required, definitions;
+  for (int i = 0; i < 1000; ++i) {
+    const std::string n = std::to_string(i), comma = i == 0 ? "" : ",";
+    properties += comma + "\"p" + n + R"(":{"$ref":"#/$defs/d)" + n + "\"}";
+    required += comma + "\"p" + n + "\"";
+    definitions += comma + "\"d" + n + R"(":{"const":)" + n + "}";
+  }
+  const CompiledSchema compiled = compile(R"({"type":"object","properties":{)" + properties + R"(},"required":[)" +
+                                          required + R"(],"$defs":{)" + definitions + "}}");
+  std::string text = "{";
+  for (int i = 0; i < 1000; ++i) text += (i == 0 ? "\"p" : ", \"p") + std::to_string(i) + "\": " + std::to_string(i);
+  EXPECT_TRUE(takes(compiled.automaton, compiled.rule, text + "}"));
+  EXPECT_FALSE(takes(compiled.automaton, compiled.rule, text + "0}"));
+}
+
+TEST(SchemaRules, NumbersOfPropertiesAreBounded) {
+  for (const std::string bound : {"minProperties", "maxProperties"}) {
+    try {
+      compile(R"({"type": "object", "additionalProperties": {"type": "string"}, ")" + bound + R"(": 2000000000})");
+      FAIL();
+    } catch (const Error& e) {
+      EXPECT_STREQ(e.what(), ("schema: at #/" + bound + ": expected at most 100000").c_str());
+    }
+  }
+  check({{R"({"properties": {"a": {}}, "additionalProperties": false, "minProperties": 2000000000})", {}, {}},
+         {R"({"properties": {"a": {}}, "additionalProperties": false, "maxProperties": 2000000000})",
+          {R"({"a": 1})", "{}"},
+          {}}});
+}
+
 TEST(SchemaRules, FunctionsHaveTheirArgumentsOnly) {
   const auto compiled = [](std::string_view schema) {
     CompiledSchema c;

@@ -11,7 +11,9 @@
 #include "api/json_fields.h"
 #include "api/result_json.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/json_text.h"
+#include "base/request_limits.h"
 #include "base/sha256.h"
 #include "base/threads.h"
 #include "engine/prompt/document_reader.h"
@@ -73,8 +75,6 @@ Prompt with_image_errors(const std::vector<std::string>& places, const Prepare& 
   }
 }
 
-// Documents that are read at once: with a thread each, half of those that serve has then (kPatient in serve_flags.cc).
-constexpr int kMaxDocuments = 8;
 struct TooManyDocuments {};
 
 HttpResponse try_again(const std::string& message) {
@@ -148,6 +148,9 @@ void Api::handle(const HttpRequest& request, const HttpReplyPtr& reply) {
     exchange->send(try_again("too many PDFs and videos are being read; try again later"));
   } catch (const Error& e) {
     exchange->note_bug(e);
+    if (e.code() == ErrorCode::kCancelled && stopped_) {
+      return exchange->send(refusal(503, "the server is shutting down", "server_error"));
+    }
     exchange->send(field_error(e, request));
   } catch (const std::bad_alloc&) {
     exchange->send(refusal(503, "out of memory: the machine does not give what this request needs", "server_error"));
@@ -167,10 +170,14 @@ void Api::route(const HttpRequest& request, const ExchangePtr& exchange) {
   if (route == "POST /v1/messages/count_tokens") return exchange->send(count_tokens(request, exchange));
   if (route == "POST /v1/responses") return responses(request, exchange);
   if (route == "POST /tokenize") {
-    return exchange->send(json_response(tokenize_json(engine_, request.body, [&](OrderedJson body) {
-      ChatRequest asked = chat_request_of(std::move(body), options_.defaults, limits_of(exchange));
-      return prompt_of(asked, form_of(asked)).tokens;
-    })));
+    return exchange->send(
+        json_response(tokenize_json(engine_, request.body,
+                                    [&](OrderedJson body) {
+                                      const ChatLimits limits = limits_of(exchange);
+                                      ChatRequest asked = chat_request_of(std::move(body), options_.defaults, limits);
+                                      return prompt_of(asked, form_of(asked), {.cancelled = limits.cancelled}).tokens;
+                                    },
+                                    {.cancelled = cancelled_with(exchange)})));
   }
   if (route == "GET /v1/cache/entries") return cache_routes_.entries(exchange);
   if (route == "POST /v1/cache/pin") return cache_routes_.pin(request, exchange);
@@ -204,6 +211,11 @@ nlohmann::ordered_json Api::model() const {
           {"type", "model"},
           {"display_name", options_.model_name},
           {"created_at", utc_time(created_)}};
+}
+
+bool Api::is_operation(std::string_view method, std::string_view path) {
+  return (method == "GET" || method == "HEAD") &&
+         (path.starts_with("/health") || path == "/version" || path == "/metrics");
 }
 
 void Api::operate(const HttpRequest& request, const HttpReplyPtr& reply) {
@@ -300,9 +312,10 @@ HttpResponse Api::answer(const HttpRequest& request) const {
 ChatLimits Api::limits_of(const ExchangePtr& exchange) {
   ChatLimits limits = options_.limits;
   limits.named_images = &named_images_;
+  limits.cancelled = cancelled_with(exchange);
   // A request's PDFs and videos count as one, until the frames of the last have been decoded.
-  const auto cancelled = [this, exchange, all = std::make_shared<std::function<bool()>>()] {
-    if (!*all) *all = reading(exchange);
+  const auto cancelled = [this, asked = limits.cancelled, all = std::make_shared<std::function<bool()>>()] {
+    if (!*all) *all = reading(asked);
     return *all;
   };
   limits.read_document = [this, cancelled](DocumentRequest request) {
@@ -318,9 +331,16 @@ ChatLimits Api::limits_of(const ExchangePtr& exchange) {
   return limits;
 }
 
-// Counts as a document that is being read as long as the function lives, which says whether the client is gone. Throws
-// TooManyDocuments where other requests would find no thread.
-std::function<bool()> Api::reading(const ExchangePtr& exchange) {
+// Whether work for this reply is in vain: its client has left, or stop_work() was called.
+std::function<bool()> Api::cancelled_with(const ExchangePtr& exchange) {
+  const auto gone = std::make_shared<std::atomic<bool>>(false);
+  exchange->on_gone([gone] { *gone = true; });
+  return [this, gone] { return stopped_ || *gone; };
+}
+
+// Counts as a document that is being read as long as the function lives, which is `cancelled`. Throws TooManyDocuments
+// where other requests would find no thread.
+std::function<bool()> Api::reading(const std::function<bool()>& cancelled) {
   struct Reading {
     std::atomic<int>& n;
     const int before = n++;
@@ -329,9 +349,16 @@ std::function<bool()> Api::reading(const ExchangePtr& exchange) {
   };
   auto reading = std::make_shared<const Reading>(n_documents_);
   if (reading->before >= kMaxDocuments) throw TooManyDocuments();
-  const auto gone = std::make_shared<std::atomic<bool>>(false);
-  exchange->on_gone([gone] { *gone = true; });
-  return [gone, reading = std::move(reading)] { return gone->load(); };
+  return [cancelled, reading = std::move(reading)] { return cancelled(); };
+}
+
+// Of a prompt that is to be answered: beyond them, it could not be.
+PromptLimits Api::prompt_limits(const RequestFields& fields, std::function<bool()> cancelled) {
+  PromptLimits limits{.cancelled = std::move(cancelled)};
+  if (options_.max_prompt_tokens > 0) limits.max_tokens = options_.max_prompt_tokens;
+  const PolicyPtr policy = builder_.policy(fields);
+  if (policy->pattern().window == 0) limits.max_positions = engine_.max_positions();  // else it may be of any length
+  return limits;
 }
 
 AnswerForms::Form Api::form_of(ChatRequest& asked) {
@@ -343,8 +370,27 @@ AnswerForms::Form Api::form_of(ChatRequest& asked) {
   return form;
 }
 
+// Tells of a prompt that passes PromptLimits what check_prompt_fits tells of one that was tokenised as a whole.
+template <typename Prepare>
+Prompt Api::within_limits(const RequestFields& fields, const Prepare& prepare) const {
+  try {
+    return prepare();
+  } catch (const TextTooLong& e) {
+    const std::string has = "the prompt has more than " + std::to_string(e.max_tokens()) + " tokens; ";
+    if (e.max_tokens() == options_.max_prompt_tokens) {
+      throw PromptTooLong(
+          has + "this server takes at most " + std::to_string(e.max_tokens()) + " (--max-prompt-tokens)",
+          e.max_tokens() + 1, e.max_tokens());
+    }
+    const bool answers = fields.max_tokens.value_or(1) > 0;
+    throw PromptTooLong(has + "the model's context is " + std::to_string(engine_.max_positions()) +
+                            (answers ? " and must hold the answer too" : ""),
+                        e.max_tokens() + 1, engine_.max_positions() - (answers ? 1 : 0));
+  }
+}
+
 // Moves the images and videos out of `asked`.
-Prompt Api::prompt_of(ChatRequest& asked, const AnswerForms::Form& form) {
+Prompt Api::prompt_of(ChatRequest& asked, const AnswerForms::Form& form, const PromptLimits& limits) {
   if (!form.system_text.empty()) asked.messages = with_system_text(std::move(asked.messages), form.system_text);
   std::vector<std::string> places;
   for (const EncodedImage& image : asked.images) places.push_back(image.where);
@@ -355,7 +401,7 @@ Prompt Api::prompt_of(ChatRequest& asked, const AnswerForms::Form& form) {
                             .open_answer = asked.open_answer};
   Prompt prompt = with_image_errors(places, [&] {
     InputMedia media(std::move(asked.images), std::move(asked.videos));
-    return prepare_chat(engine_, asked.messages, std::move(media), input);
+    return prepare_chat(engine_, asked.messages, std::move(media), input, limits);
   });
   asked.in_thought = prompt.in_thought;
   if (asked.continue_final && !asked.in_thought) asked.thoughts = {};
@@ -377,13 +423,11 @@ void Api::chat(const HttpRequest& request, const ExchangePtr& exchange) {
   const auto style = [&](const AnswerHead& head, const ChatRequest& asked) {
     return make_chat_style(head, asked, engine_.tokenizer());
   };
-  converse(read_chat_request(request.body, options_.defaults, limits_of(exchange)), "chatcmpl-", style, exchange);
+  converse(parse_body(request.body), "chatcmpl-", style, exchange);
 }
 
 void Api::messages(const HttpRequest& request, const ExchangePtr& exchange) {
-  OrderedJson chat = chat_of_messages(parse_body(request.body));
-  converse(chat_request_of(std::move(chat), options_.defaults, limits_of(exchange)), "msg_", make_messages_style,
-           exchange);
+  converse(chat_of_messages(parse_body(request.body)), "msg_", make_messages_style, exchange);
 }
 
 // Puts what a request refers to, an earlier response or single items, into its input.
@@ -408,12 +452,17 @@ void Api::recall(OrderedJson& body, const std::string& owner) const {
     items = *std::move(found);
   }
   const OrderedJson* input = find_field(body, "input");
+  int64_t n_bytes = 0;
   if (input != nullptr && input->is_string()) items.push_back({{"role", "user"}, {"content", *input}});
   for (const OrderedJson& item : input != nullptr && input->is_array() ? *input : OrderedJson::array()) {
     const bool refers = text_in(item, "type") == "item_reference";
-    OrderedJson referred;
-    if (refers) referred = responses_.find_item(owner, string_field(item, "id", "input"));
-    items.push_back(referred.is_null() ? item : referred);
+    const std::string referred = refers ? responses_.find_item(owner, string_field(item, "id", "input")) : "";
+    n_bytes += std::ssize(referred);
+    if (n_bytes > kMaxRecalledBytes) {
+      throw Error(ErrorCode::kMemory, "input: its references name more than " + std::to_string(kMaxRecalledBytes) +
+                                          " bytes of items; refer to fewer");
+    }
+    items.push_back(referred.empty() ? item : parse_ordered_json(referred, "input"));
   }
   if (input != nullptr) body["input"] = std::move(items);
 }
@@ -437,7 +486,7 @@ void Api::responses(const HttpRequest& request, const ExchangePtr& exchange) {
     return make_responses_style(head, asked, body, tools, engine_.tokenizer());
   };
   try {
-    converse(chat_request_of(std::move(chat), options_.defaults, limits_of(exchange)), "resp_", style, exchange);
+    converse(std::move(chat), "resp_", style, exchange);
   } catch (const PromptTooLong& e) {
     // Codex (which sends `originator`) compacts when a stream fails so; a reply of 400 would only end its turn.
     if (!bool_field(body, "stream", false) || request.header("originator").empty()) throw;
@@ -448,16 +497,22 @@ void Api::responses(const HttpRequest& request, const ExchangePtr& exchange) {
 
 HttpResponse Api::count_tokens(const HttpRequest& request, const ExchangePtr& exchange) {
   OrderedJson chat = chat_of_messages(parse_body(request.body), /*counting=*/true);
-  ChatRequest asked = chat_request_of(std::move(chat), options_.defaults, limits_of(exchange));
-  return json_response({{"input_tokens", prompt_of(asked, form_of(asked)).n_tokens()}});
+  const ChatLimits limits = limits_of(exchange);
+  ChatRequest asked = chat_request_of(std::move(chat), options_.defaults, limits);
+  return json_response(
+      {{"input_tokens", prompt_of(asked, form_of(asked), {.cancelled = limits.cancelled}).n_tokens()}});
 }
 
-// Answers messages in the style of an endpoint.
-void Api::converse(ChatRequest asked, const char* id_prefix, const StyleMaker& make_style,
-                   const ExchangePtr& exchange) {
+// Answers the messages of a chat completion's body in the style of an endpoint.
+void Api::converse(OrderedJson body, const char* id_prefix, const StyleMaker& make_style, const ExchangePtr& exchange) {
+  const ChatLimits limits = limits_of(exchange);
+  ChatRequest asked = chat_request_of(std::move(body), options_.defaults, limits);
+  builder_.check_options(asked.fields);
   const AnswerForms::Form form = form_of(asked);
   exchange->set_notes(form.notes);
-  std::vector<Request> requests = requests_of(asked, form, prompt_of(asked, form));
+  const PromptLimits most = prompt_limits(asked.fields, limits.cancelled);
+  std::vector<Request> requests =
+      requests_of(asked, form, within_limits(asked.fields, [&] { return prompt_of(asked, form, most); }));
   const AnswerHead head{.id = random_id(id_prefix),
                         .model = options_.model_name,
                         .created = std::time(nullptr),
@@ -467,12 +522,16 @@ void Api::converse(ChatRequest asked, const char* id_prefix, const StyleMaker& m
 
 void Api::complete(const HttpRequest& request, const ExchangePtr& exchange) {
   const CompletionRequest asked = read_completion_request(request.body, options_.defaults, options_.limits);
+  builder_.check_options(asked.fields.fields);
   const AnswerForms::Form form = builder_.form(asked.fields.format);
+  const PromptLimits limits = prompt_limits(asked.fields.fields, cancelled_with(exchange));
   std::vector<Request> requests;
   std::vector<CompletionPrompt> prompts;
   for (const CompletionRequest::Text& prompt : asked.prompts) {
-    Prompt prepared =
-        prompt.tokens.empty() ? engine_.prepare_raw(prompt.text, {}) : engine_.prepare_tokens(prompt.tokens);
+    Prompt prepared = within_limits(asked.fields.fields, [&] {
+      return prompt.tokens.empty() ? engine_.prepare_raw(prompt.text, {}, limits)
+                                   : engine_.prepare_tokens(prompt.tokens);
+    });
     CompletionPrompt seen{.tokens = prepared.tokens,
                           .text = engine_.tokenizer().decode(prepared.tokens, /*skip_special_tokens=*/true),
                           .scores = nullptr};

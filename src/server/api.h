@@ -51,6 +51,11 @@ class Api {
   void operate(const HttpRequest& request, const HttpReplyPtr& reply);
   // /health/ready says 503 from now on, so that load balancers send no more; all else goes on.
   void set_leaving() { leaving_ = true; }
+  // What workers still do for requests (PDFs, videos, fetches, tokenising) ends, with 503, as if their clients had
+  // left.
+  void stop_work() { stopped_ = true; }
+  // Routes for HttpOptions::is_urgent: those of `operations`, which answer at once.
+  static bool is_operation(std::string_view method, std::string_view path);
 
  private:
   void route(const HttpRequest& request, const ExchangePtr& exchange);
@@ -65,7 +70,8 @@ class Api {
   void responses(const HttpRequest& request, const ExchangePtr& exchange);
   HttpResponse count_tokens(const HttpRequest& request, const ExchangePtr& exchange);
   using StyleMaker = std::function<std::unique_ptr<AnswerStyle>(const AnswerHead& head, const ChatRequest& asked)>;
-  void converse(ChatRequest asked, const char* id_prefix, const StyleMaker& make_style, const ExchangePtr& exchange);
+  void converse(nlohmann::ordered_json body, const char* id_prefix, const StyleMaker& make_style,
+                const ExchangePtr& exchange);
   void answer_all(std::vector<Request> requests, std::unique_ptr<AnswerStyle> style, const ChatRequest& asked,
                   const ExchangePtr& exchange);
   // A request and the callback for its answer.
@@ -77,10 +83,14 @@ class Api {
   void submit(std::vector<Asked> asked, std::chrono::milliseconds timeout, const std::function<void()>& accepted,
               const ExchangePtr& exchange);
   ChatLimits limits_of(const ExchangePtr& exchange);
-  std::function<bool()> reading(const ExchangePtr& exchange);
+  std::function<bool()> reading(const std::function<bool()>& cancelled);
+  std::function<bool()> cancelled_with(const ExchangePtr& exchange);
+  PromptLimits prompt_limits(const RequestFields& fields, std::function<bool()> cancelled);
+  template <typename Prepare>
+  Prompt within_limits(const RequestFields& fields, const Prepare& prepare) const;
   void recall(nlohmann::ordered_json& body, const std::string& owner) const;
   AnswerForms::Form form_of(ChatRequest& asked);
-  Prompt prompt_of(ChatRequest& asked, const AnswerForms::Form& form);
+  Prompt prompt_of(ChatRequest& asked, const AnswerForms::Form& form, const PromptLimits& limits);
   std::vector<Request> requests_of(const ChatRequest& asked, const AnswerForms::Form& form, Prompt prompt);
 
   const Engine& engine_;
@@ -94,7 +104,7 @@ class Api {
   ResponseStore responses_;
   CacheRoutes cache_routes_;
   std::atomic<int> n_documents_ = 0;  // that are being read
-  std::atomic<bool> warm_{false}, leaving_{false};
+  std::atomic<bool> warm_{false}, leaving_{false}, stopped_{false};
 };
 
 }  // namespace vlcache

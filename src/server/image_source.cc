@@ -85,7 +85,8 @@ std::vector<std::byte> ImageSource::read_file(const std::string& path, const std
   return bytes;
 }
 
-std::vector<std::byte> ImageSource::read(const std::string& url, const std::string& where, FileKind kind) const {
+std::vector<std::byte> ImageSource::read(const std::string& url, const std::string& where, FileKind kind,
+                                         const std::function<bool()>& cancelled) const {
   if (is_data_uri(url) || (url_prefixes_.empty() && path_prefixes_.empty())) return decode_data_uri(url, where, kind);
   if (url.starts_with("file:///")) {
     const std::optional<std::string> path = percent_decoded(std::string_view(url).substr(7));
@@ -96,7 +97,7 @@ std::vector<std::byte> ImageSource::read(const std::string& url, const std::stri
     throw Error(ErrorCode::kInput,
                 where + ": expected a data URI, or a URL of a place that this server reads from (--image-url-prefix)");
   }
-  return bytes_of(http_get(*parsed, where, limits_));
+  return bytes_of(http_get(*parsed, where, limits_, cancelled));
 }
 
 }  // namespace vlcache

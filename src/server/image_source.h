@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -24,8 +25,10 @@ class ImageSource {
   explicit ImageSource(const ImageSourceOptions& options);
 
   // Returns the bytes of the image, or the PDF, that `url` names; `where` names the URL in errors, which are
-  // Error(kInput) and reveal nothing else about what is not allowed. May take limits.timeout. Any thread.
-  std::vector<std::byte> read(const std::string& url, const std::string& where, FileKind kind = FileKind::kImage) const;
+  // Error(kInput) and reveal nothing else about what is not allowed. May take limits.timeout; `cancelled` as http_get
+  // has it. Any thread.
+  std::vector<std::byte> read(const std::string& url, const std::string& where, FileKind kind = FileKind::kImage,
+                              const std::function<bool()>& cancelled = nullptr) const;
 
  private:
   bool allows(const Url& url) const;

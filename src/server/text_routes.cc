@@ -9,21 +9,24 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-std::vector<int32_t> tokens_of_prompt(const Engine& engine, const OrderedJson& json) {
+std::vector<int32_t> tokens_of_prompt(const Engine& engine, const OrderedJson& json, const EncodeLimits& limits) {
   const auto prompt = json.find("prompt");
   if (prompt == json.end() || !prompt->is_string()) {
     throw Error(ErrorCode::kInput, "prompt: expected a string, or messages as chat completions take them");
   }
-  return engine.tokenizer().encode(prompt->get_ref<const std::string&>(), bool_field(json, "add_special_tokens", true));
+  return engine.tokenizer().encode(prompt->get_ref<const std::string&>(), bool_field(json, "add_special_tokens", true),
+                                   limits);
 }
 
 }  // namespace
 
 OrderedJson tokenize_json(const Engine& engine, std::string_view body,
-                          const std::function<std::vector<int32_t>(OrderedJson body)>& of_messages) {
+                          const std::function<std::vector<int32_t>(OrderedJson body)>& of_messages,
+                          const EncodeLimits& limits) {
   const OrderedJson json = parse_body(body);
   const bool with_text = bool_field(json, "return_token_strs", false);
-  const std::vector<int32_t> tokens = json.contains("messages") ? of_messages(json) : tokens_of_prompt(engine, json);
+  const std::vector<int32_t> tokens =
+      json.contains("messages") ? of_messages(json) : tokens_of_prompt(engine, json, limits);
   OrderedJson out{{"count", tokens.size()}, {"max_model_len", engine.max_positions()}, {"tokens", tokens}};
   OrderedJson& strings = out["token_strs"] = nullptr;
   if (!with_text) return out;

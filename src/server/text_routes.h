@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "engine/engine.h"
+#include "io/tokenizer/encode_limits.h"
 
 namespace vlcache {
 
@@ -14,7 +15,8 @@ namespace vlcache {
 // max_model_len, tokens, token_strs}. `of_messages`: the tokens of a chat completion's body. Throws Error(kInput).
 nlohmann::ordered_json tokenize_json(
     const Engine& engine, std::string_view body,
-    const std::function<std::vector<int32_t>(nlohmann::ordered_json body)>& of_messages);
+    const std::function<std::vector<int32_t>(nlohmann::ordered_json body)>& of_messages,
+    const EncodeLimits& limits = {});
 // {"tokens": [...]}: {prompt}. Throws Error(kInput).
 nlohmann::ordered_json detokenize_json(const Engine& engine, std::string_view body);
 // What the server is, and the defaults of its requests.

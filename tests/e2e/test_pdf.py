@@ -5,6 +5,7 @@ import os
 import pathlib
 import select
 import shutil
+import signal
 import tempfile
 import time
 import unittest
@@ -183,8 +184,8 @@ class StuckPrograms(ProgramTest):
         fake.mkdir()
         (fake / "pdftocairo").write_text("#!/bin/sh\nsleep 1000 &\nwait\n")
         (fake / "pdftocairo").chmod(0o755)
-        self.server = ServerProcess(["env", f"PATH={fake}:{os.environ['PATH']}", VLCACHE, "serve", "-m", MODEL, "--port", "0"]).ready()
-        self.addCleanup(self.server.end)
+        self.server = ServerProcess(["env", f"PATH={fake}:{os.environ['PATH']}", VLCACHE, "serve", "-m", MODEL, "--port", "0", "--grace", "2"]).ready()
+        self.addCleanup(self.server.kill)
 
     def helpers(self):
         """Processes of the server's children and theirs."""
@@ -222,6 +223,17 @@ class StuckPrograms(ProgramTest):
         self.wait_for(lambda: not self.helpers())
         self.wait_for(lambda: not any(self.lives(pid) for pid in left))
         self.assertEqual(self.server.answer("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}).status, 200)
+
+    def test_programs_end_with_the_grace(self):
+        clients = [self.ask() for _ in range(8)]
+        self.wait_for(lambda: len(self.helpers()) == 4)
+        left, begin = self.helpers(), time.monotonic()
+        self.server.process.send_signal(signal.SIGTERM)
+        self.assertEqual(self.server.process.wait(timeout=30), 0)
+        self.assertLess(time.monotonic() - begin, 3)
+        self.wait_for(lambda: not any(self.lives(pid) for pid in left))
+        for client in clients:
+            client.close()
 
     @staticmethod
     def lives(pid):

@@ -3,7 +3,14 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
 #include <thread>
 
 #include "base/byte_size.h"
@@ -16,6 +23,7 @@
 #include "server/api.h"
 #include "server/http/tls.h"
 #include "server/operations/access_log.h"
+#include "store/tier_chain.h"
 
 namespace vlcache {
 namespace {
@@ -101,6 +109,54 @@ bool shows_generic_tools(const std::string& flag, const Checkpoint& checkpoint) 
 
 std::string url_host(const std::string& host) { return host.find(':') == host.npos ? host : "[" + host + "]"; }
 
+// Of --grace, for storing prefixes after the last answer; a disk takes hundreds of MB in that time.
+constexpr int kSavingShare = 8;
+constexpr std::chrono::milliseconds kMostSaving{5000};
+// What hangs for so long after --grace (a step of a large model, a decoder, a file system) is not waited for.
+constexpr std::chrono::milliseconds kLate{500}, kFlushing{200};
+
+// Ends the process with 0 if it has not ended by itself at the time that arm() sets.
+class EndByForce {
+ public:
+  // `flush` stores what is queued, for kFlushing at most; every line of the log is flushed when it is written.
+  void arm(Deadline at, std::function<void()> flush) {
+    flush_ = std::move(flush);
+    thread_ = std::thread([this, at] {
+      std::unique_lock lock(mutex_);  // held to the end: what is flushed must not be destroyed meanwhile
+      if (ended_.wait_until(lock, at, [this] { return over_; })) return;
+      std::fprintf(stderr, "vlcache: what did not end within --grace is given up\n");
+      const auto flushed = std::make_shared<std::promise<void>>();
+      std::thread([flushed, work = flush_] {  // it may hang, too
+        if (work) work();
+        flushed->set_value();
+      })
+          .detach();
+      flushed->get_future().wait_for(kFlushing);
+      std::_Exit(0);
+    });
+  }
+  // To be called before the stores are destroyed.
+  void forget_stores() {
+    const std::lock_guard lock(mutex_);
+    flush_ = nullptr;
+  }
+  ~EndByForce() {
+    {
+      const std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    ended_.notify_all();
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool over_ = false;
+  std::function<void()> flush_;
+  std::thread thread_;
+};
+
 // The address that the page and the API have, and what the model takes.
 std::string start_text(const ServeFlags& flags, const Engine& engine, bool has_template, int port) {
   const std::string& any = flags.server.host;
@@ -116,6 +172,7 @@ std::string start_text(const ServeFlags& flags, const Engine& engine, bool has_t
 }
 
 void serve(const ServeFlags& flags) {
+  EndByForce by_force;  // outlives all that may hang
   const Checkpoint checkpoint = checkpoint_of(flags.model);
   const PolicyPtr policy = chosen_policy(flags.model, checkpoint);
   warn_of_small_budget(flags.model, 0);
@@ -139,8 +196,9 @@ void serve(const ServeFlags& flags) {
       api_options(flags, default_fields(given, engine->model().config().generation, Front::kServe), reuse);
   options.model = &checkpoint;
   options.access = &access;
-  options.limits.read_url = [&images](const std::string& url, const std::string& where, FileKind kind) {
-    return images.read(url, where, kind);
+  options.limits.read_url = [&images](const std::string& url, const std::string& where, FileKind kind,
+                                      const std::function<bool()>& cancelled) {
+    return images.read(url, where, kind, cancelled);
   };
   options.n_connections = [&listening] { return listening == nullptr ? 0 : listening.load()->n_connections(); };
   const bool tell = !flags.server.quiet && isatty(STDERR_FILENO) == 1;
@@ -153,18 +211,20 @@ void serve(const ServeFlags& flags) {
   };
   Api api(*engine, inference, options);
   api.warm_up();
-  HttpServer server(http_options(flags.server),
-                    [&](const HttpRequest& request, const HttpReplyPtr& reply) { api.handle(request, reply); });
-  listening = &server;
+  HttpOptions http = http_options(flags.server);
+  http.is_urgent = Api::is_operation;
+  std::optional<HttpServer> server;
+  server.emplace(http, [&](const HttpRequest& request, const HttpReplyPtr& reply) { api.handle(request, reply); });
+  listening = &*server;
   std::optional<HttpServer> operations;
   if (flags.server.ops_port >= 0) {
-    HttpOptions ops = http_options(flags.server);
+    HttpOptions ops = http;
     ops.port = static_cast<uint16_t>(flags.server.ops_port);
     ops.tls_cert = ops.tls_key = "";
     operations.emplace(ops,
                        [&](const HttpRequest& request, const HttpReplyPtr& reply) { api.operate(request, reply); });
   }
-  std::fprintf(stderr, "%s", start_text(flags, *engine, !checkpoint.chat_templates().empty(), server.port()).c_str());
+  std::fprintf(stderr, "%s", start_text(flags, *engine, !checkpoint.chat_templates().empty(), server->port()).c_str());
   if (operations) {
     std::fprintf(stderr, "http://%s:%d has /health, /metrics and /version\n", url_host(flags.server.host).c_str(),
                  operations->port());
@@ -182,11 +242,21 @@ void serve(const ServeFlags& flags) {
     std::fprintf(stderr, "/health/ready says 503; shutting down in %d s\n", flags.server.drain_delay_s);
     while (Clock::now() < leave) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
-  std::fprintf(stderr, "shutting down, draining %zu connections\n", server.n_connections());
-  const Deadline grace = Clock::now() + std::chrono::seconds(flags.server.grace_s);
-  server.drain(grace);
+  std::fprintf(stderr, "shutting down, draining %zu connections\n", server->n_connections());
+  const std::chrono::milliseconds grace = std::chrono::seconds(flags.server.grace_s);
+  const Deadline end = Clock::now() + grace;
+  TierChain* const stores = engine->kv().tiers();
+  by_force.arm(end + kLate, [stores] {
+    if (stores != nullptr) stores->flush(Clock::now() + kFlushing);
+  });
+  server->drain(stores == nullptr ? end : end - std::min(grace / kSavingShare, kMostSaving));
+  api.stop_work();
   inference.end();  // releases all replies
-  engine->kv().save_prefixes(grace);
+  engine->kv().save_prefixes(end);
+  operations.reset();
+  listening = nullptr;
+  server.reset();
+  by_force.forget_stores();
 }
 
 }  // namespace

@@ -88,7 +88,9 @@ void add_server_flags(const Command& command, ServerFlags& flags) {
            "seconds after Ctrl-C or SIGTERM in which requests are still accepted while /health/ready says 503")
       .range(0, 86400)
       .show_default();
-  command.add("--grace", flags.grace_s, "seconds that running requests have after Ctrl-C or SIGTERM")
+  command
+      .add("--grace", flags.grace_s,
+           "seconds that running requests have after Ctrl-C or SIGTERM; the process ends half a second later at most")
       .range(0, 86400)
       .show_default();
 }

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <unordered_map>
 
 #include "base/exact_json.h"
+#include "base/ordered_json.h"
 #include "io/chat/jinja/ast.h"
 #include "io/chat/jinja/interpreter.h"
 #include "io/chat/jinja/lexer.h"
@@ -68,11 +68,10 @@ OrderedJson alias_reasoning(const OrderedJson& message) {
     break;
   }
   if (reasoning == nullptr) return message;
-  OrderedJson aliased = OrderedJson::object();
-  aliased["thinking"] = *reasoning;
-  for (const auto& [key, value] : message.items()) aliased[key] = value;
-  aliased["reasoning_content"] = *reasoning;
-  return aliased;
+  OrderedMembers aliased = {{"thinking", *reasoning}};
+  for (const auto& [key, value] : message.items()) aliased.emplace_back(key, value);
+  aliased.emplace_back("reasoning_content", *reasoning);
+  return ordered_object(std::move(aliased));
 }
 
 constexpr std::string_view kContinueTag = "CONTINUE_FINAL_MESSAGE_TAG ";
@@ -125,7 +124,7 @@ struct ChatTemplate::Impl {
   std::string where;
   jinja::TemplateTree tree;
 
-  std::string render(std::unordered_map<std::string, Value> variables, const std::optional<std::tm>& now) const {
+  std::string render(jinja::Variables variables, const std::optional<std::tm>& now) const {
     jinja::Interpreter interpreter(jinja::Limits{}, now, std::move(variables));
     try {
       return interpreter.render(tree);
@@ -160,7 +159,7 @@ ChatTemplate ChatTemplate::parse(std::string source, std::string where) {
 }
 
 std::string ChatTemplate::render_variables(const OrderedJson& variables, const std::optional<std::tm>& now) const {
-  std::unordered_map<std::string, Value> values;
+  jinja::Variables values;
   try {
     for (const auto& [name, value] : variables.items()) values[name] = to_value(value);
   } catch (const jinja::RenderError& e) {

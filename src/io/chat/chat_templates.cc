@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/ordered_json.h"
 #include "io/chat/chat_template.h"
 #include "io/chat/content_forms.h"
 #include "io/chat/tool_forms.h"
@@ -129,7 +130,7 @@ struct ChatTemplates::Compiled {
     options.variables = &variables;
     if (more.variables != nullptr) {
       all = variables;
-      all.update(*more.variables);
+      update_members(all, *more.variables);
       options.variables = &all;
     }
     options.tools = more.tools;

@@ -10,6 +10,7 @@
 namespace {
 
 using vlcache::jinja::Value;
+using vlcache::jinja::Variables;
 
 // Small limits: the fuzzer looks for crashes, not for slow templates.
 constexpr vlcache::jinja::Limits kLimits{.max_steps = 100'000,
@@ -18,7 +19,7 @@ constexpr vlcache::jinja::Limits kLimits{.max_steps = 100'000,
                                          .max_depth = 200,
                                          .max_closures = 1000};
 
-std::unordered_map<std::string, Value> variables() {
+Variables variables() {
   const Value words = Value::list({Value::string("b"), Value::string("A \xC3\xA9"), Value::string("<c>", true)});
   const Value dict = vlcache::jinja::make_dict({{Value::string("a"), Value::integer(1)}, {Value::string("b"), words}});
   return {{"n", Value::integer(7)},

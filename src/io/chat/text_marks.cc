@@ -6,6 +6,8 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "base/format.h"
+#include "base/ordered_json.h"
 #include "base/utf8.h"
 
 namespace vlcache {
@@ -70,22 +72,26 @@ TextMarks::TextMarks(std::vector<std::string> pieces, Reads reads)
 
 char32_t TextMarks::choose(std::initializer_list<const OrderedJson*> texts) const {
   std::unordered_set<char32_t> used;
-  std::vector<const std::string*> with_escapes;
   const auto see = [&](const std::string& text) {
     if (!is_valid_utf8(text)) return;  // the template's reader says so
     // Characters from U+E000 to U+F8FF begin with the bytes EE or EF.
     for (size_t i = text.find_first_of("\xEE\xEF"); i != text.npos; i = text.find_first_of("\xEE\xEF", i)) {
       used.insert(next_code_point(text, i));
     }
-    if (text.find("\\u") != text.npos) with_escapes.push_back(&text);
+    // Once over the text, not once for each mark.
+    for (size_t i = text.find("\\u"); i != text.npos; i = text.find("\\u", i + 1)) {
+      const std::string digits = text.substr(i + 2, 4);
+      if (digits.size() == 4 && digits.find_first_not_of("0123456789abcdef") == digits.npos) {
+        used.insert(static_cast<char32_t>(std::stoul(digits, nullptr, 16)));
+      }
+    }
   };
   for (const std::string& piece : pieces_) see(piece);
   for (const OrderedJson* json : texts) {
     if (json != nullptr) each_text(*json, see);
   }
   for (char32_t mark = kFirstMark; mark <= kLastMark; ++mark) {
-    const auto has = [escape = escape_of(mark)](const std::string* text) { return text->find(escape) != text->npos; };
-    if (!used.contains(mark) && std::ranges::none_of(with_escapes, has)) return mark;
+    if (!used.contains(mark)) return mark;
   }
   throw Error(ErrorCode::kInput,
               "messages: the texts contain every private-use character from U+E000 to U+F8FF; "
@@ -178,18 +184,15 @@ bool TextMarks::apply(OrderedJson& json, char32_t mark) const {
     any |= apply(value, mark);
   }
   if (!keys) return any;
-  OrderedJson renamed = OrderedJson::object();
-  for (auto& [key, value] : json.items()) renamed[marked(key, mark, /*edges=*/false)] = std::move(value);
-  json = std::move(renamed);
+  OrderedMembers renamed;
+  renamed.reserve(json.size());
+  for (auto& [key, value] : json.items()) renamed.emplace_back(marked(key, mark, /*edges=*/false), std::move(value));
+  json = ordered_object(std::move(renamed));
   return true;
 }
 
 std::string with_plain_marks(std::string rendered, char32_t mark) {
-  const std::string escape = escape_of(mark), sign = utf8_of(mark);
-  for (size_t at = rendered.find(escape); at != rendered.npos; at = rendered.find(escape, at + sign.size())) {
-    rendered.replace(at, escape.size(), sign);
-  }
-  return rendered;
+  return with_replaced(rendered, escape_of(mark), utf8_of(mark));
 }
 
 }  // namespace vlcache

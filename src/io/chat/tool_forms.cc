@@ -2,8 +2,10 @@
 #include "io/chat/tool_forms.h"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -62,7 +64,7 @@ void add_to_user(OrderedJson& messages, const OrderedJson& parts) {
     messages.push_back({{"role", "user"}, {"content", OrderedJson::array()}});
   }
   OrderedJson& content = messages.back()["content"];
-  content = parts_of(messages.back());
+  if (!content.is_array()) content = parts_of(messages.back());  // else in place: many results may follow one another
   for (const OrderedJson& part : parts) content.push_back(part);
 }
 
@@ -131,31 +133,47 @@ OrderedJson one_call_each(const OrderedJson& messages) {
       out.push_back(message);
       continue;
     }
-    std::vector<OrderedJson> results;
-    while (i + 1 < messages.size() && is_result(messages[i + 1])) results.push_back(messages[++i]);
-    OrderedJson one = message;
-    for (const OrderedJson& call : message["tool_calls"]) {
-      one["tool_calls"] = OrderedJson::array({call});
-      out.push_back(one);
-      one["content"] = "";
-      const auto answers = [&](const OrderedJson& r) { return text_in(r, "tool_call_id") == text_in(call, "id"); };
-      for (const OrderedJson& result : results) {
-        if (answers(result)) out.push_back(result);
-      }
-      std::erase_if(results, answers);
+    const size_t first = i + 1;
+    std::map<std::string, std::vector<size_t>> answers;  // the results of each call, by its id
+    while (i + 1 < messages.size() && is_result(messages[i + 1])) {
+      answers[text_in(messages[i + 1], "tool_call_id")].push_back(i + 1);
+      ++i;
     }
-    for (const OrderedJson& result : results) out.push_back(result);  // results without a call in this message
+    std::vector<bool> placed(i + 1 - first);
+    // What is said and thought belongs to the first.
+    OrderedJson one = {{"role", "assistant"}, {"content", ""}};
+    for (const OrderedJson& call : message["tool_calls"]) {
+      if (&call == &message["tool_calls"].front()) {
+        out.push_back(OrderedJson::object());
+        for (const auto& [key, value] : message.items()) {
+          out.back()[key] = key == "tool_calls" ? OrderedJson::array({call}) : value;
+        }
+      } else {
+        one["tool_calls"] = OrderedJson::array({call});
+        out.push_back(one);
+      }
+      for (const size_t result : answers[text_in(call, "id")]) {
+        placed[result - first] = true;
+        out.push_back(messages[result]);
+      }
+      answers.erase(text_in(call, "id"));
+    }
+    for (size_t k = 0; k < placed.size(); ++k) {  // results without a call in this message
+      if (!placed[k]) out.push_back(messages[first + k]);
+    }
   }
   return out;
 }
 
 // Gives ids to calls that have none, and to results without one those of the calls before them, in their order.
 void add_ids(OrderedJson& messages) {
-  std::vector<std::string> open;  // ids of calls without a result
+  std::deque<std::string> open;    // ids of calls, those with a result at the front left out
+  std::set<std::string> answered;  // those of them that have a result
   size_t n_calls = 0;
   for (OrderedJson& message : messages) {
     if (calls_tools(message)) {
       open.clear();
+      answered.clear();
       for (OrderedJson& call : message["tool_calls"]) {
         if (!call.is_object()) continue;
         ++n_calls;
@@ -165,10 +183,12 @@ void add_ids(OrderedJson& messages) {
     } else if (is_result(message)) {
       const std::string id = text_in(message, "tool_call_id");
       if (!id.empty()) {
-        std::erase(open, id);
-      } else if (!open.empty()) {
+        answered.insert(id);
+      } else {
+        while (!open.empty() && answered.contains(open.front())) open.pop_front();
+        if (open.empty()) continue;
         message["tool_call_id"] = open.front();
-        open.erase(open.begin());
+        open.pop_front();
       }
     }
   }

@@ -30,25 +30,32 @@ OrderedJson text_of(std::string_view text) { return {{"type", "text"}, {"text", 
 
 bool is_text(const OrderedJson& part) { return text_in(part, "type") == "text"; }
 
-// One content of two, with a blank line between their texts.
-OrderedJson joined_contents(const OrderedJson& a, const OrderedJson& b) {
+// Adds a content to another, with a blank line between their texts. In place: many may follow one another.
+void add_content(OrderedJson& content, const OrderedJson& more) {
   constexpr std::string_view kBetween = "\n\n";
-  if (is_empty(a)) return b;
-  if (is_empty(b)) return a;
-  if (a.is_string() && b.is_string()) return a.get<std::string>() + std::string(kBetween) + b.get<std::string>();
-  OrderedJson parts = a.is_array() ? a : OrderedJson::array({text_of(a.get<std::string>())});
-  const OrderedJson more = b.is_array() ? b : OrderedJson::array({text_of(b.get<std::string>())});
+  if (is_empty(more)) return;
+  if (is_empty(content)) {
+    content = more;
+    return;
+  }
+  if (content.is_string() && more.is_string()) {
+    content.get_ref<std::string&>().append(kBetween).append(more.get_ref<const std::string&>());
+    return;
+  }
+  if (!content.is_array()) content = OrderedJson::array({text_of(content.get<std::string>())});
+  const OrderedJson parts = more.is_array() ? more : OrderedJson::array({text_of(more.get<std::string>())});
   // Templates may show images before all texts, so any two texts need it.
-  if (std::ranges::any_of(parts, is_text) && std::ranges::any_of(more, is_text)) parts.push_back(text_of(kBetween));
-  for (const OrderedJson& part : more) parts.push_back(part);
-  return parts;
+  if (std::ranges::any_of(content, is_text) && std::ranges::any_of(parts, is_text)) {
+    content.push_back(text_of(kBetween));
+  }
+  for (const OrderedJson& part : parts) content.push_back(part);
 }
 
 OrderedJson content_of(const OrderedJson& message) { return message.value("content", OrderedJson("")); }
 
 // Adds the second message, of the same role, to the first.
 void join(OrderedJson& message, const OrderedJson& next) {
-  message["content"] = joined_contents(content_of(message), content_of(next));
+  add_content(message["content"], content_of(next));
   for (const auto& [key, value] : next.items()) {
     if (key == "role" || key == "content" || value.is_null()) continue;
     OrderedJson& own = message[key];
@@ -57,7 +64,7 @@ void join(OrderedJson& message, const OrderedJson& next) {
     } else if (own.is_null()) {
       own = value;
     } else if (key == "reasoning_content" && own.is_string() && value.is_string()) {
-      own = joined_contents(own, value);
+      add_content(own, value);
     }
   }
 }
@@ -116,13 +123,14 @@ OrderedJson TurnForms::place_systems(const OrderedJson& messages) {
       leading = false;
       out.push_back(message);
       if (!is_role(message, "user") || waiting.is_null()) continue;
-      out.back()["content"] = joined_contents(std::exchange(waiting, nullptr), content_of(message));
+      add_content(waiting, content_of(message));
+      out.back()["content"] = std::exchange(waiting, nullptr);
     } else if (leading && can.system && !out.empty() && !can.systems) {
       join(out.back(), message);
     } else if (leading ? can.system : can.late_system) {
       out.push_back(message);
     } else {
-      waiting = joined_contents(waiting, content_of(message));
+      add_content(waiting, content_of(message));
     }
   }
   const auto is_user = [](const OrderedJson& message) { return is_role(message, "user"); };
@@ -131,7 +139,7 @@ OrderedJson TurnForms::place_systems(const OrderedJson& messages) {
     if (last == out.rend()) {
       out.push_back({{"role", "user"}, {"content", waiting}});
     } else {
-      (*last)["content"] = joined_contents(content_of(*last), waiting);
+      add_content((*last)["content"], waiting);
     }
   }
   const bool alone = std::ranges::all_of(out, [](const OrderedJson& m) { return is_role(m, "system"); });

@@ -178,6 +178,38 @@ TEST(Image, LimitsPixelsBeforeAllocatingThem) {
   }
 }
 
+// A progressive JPEG with its last scan repeated, so that it has n scans.
+std::vector<std::byte> with_scans(const std::string& file, size_t n) {
+  const std::vector<std::byte> bytes = read_bytes(file);
+  std::vector<size_t> begins;
+  for (size_t i = 0; i + 1 < bytes.size(); ++i) {
+    if (bytes[i] == std::byte{0xff} && bytes[i + 1] == std::byte{0xda}) begins.push_back(i);
+  }
+  EXPECT_LE(begins.size(), n);
+  std::vector<std::byte> out(bytes.begin(), bytes.end() - 2);
+  const auto last = bytes.begin() + static_cast<std::ptrdiff_t>(begins.back());
+  for (size_t i = begins.size(); i < n; ++i) out.insert(out.end(), last, bytes.end() - 2);
+  out.insert(out.end(), bytes.end() - 2, bytes.end());
+  return out;
+}
+
+TEST(Image, ScansOfAJpegAreLimitedByItsPixels) {
+  for (const std::string file : {"progressive0.jpg", "progressive1.jpg", "progressive2.jpg"}) {
+    const Image plain = decode_image(read_bytes(file), "test");
+    const int64_t n = plain.width * plain.height;
+    const auto decoded = [&](size_t n_scans, int64_t max_pixels) {
+      return decode_error(with_scans(file, n_scans), {.max_pixels = max_pixels});
+    };
+    EXPECT_EQ(decoded(32, n), std::nullopt);
+    EXPECT_EQ(decoded(33, n), ErrorCode::kMemory);
+    EXPECT_EQ(decoded(96, 3 * n), std::nullopt);
+    EXPECT_EQ(decoded(97, 3 * n), ErrorCode::kMemory);
+    EXPECT_EQ(decoded(500, 1000 * n), std::nullopt);
+    EXPECT_EQ(decoded(501, 1000 * n), ErrorCode::kMemory);
+    EXPECT_EQ(decoded(3200, n), ErrorCode::kMemory);
+  }
+}
+
 // A PNG with `n` compressed text chunks of `length` bytes of text each.
 std::vector<std::byte> with_texts(const std::string& file, int n, size_t length) {
   std::string chunk("....zTXtComment\0\0", 17);

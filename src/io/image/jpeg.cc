@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/request_limits.h"
 #include "io/image/decoders.h"
 #include "io/image/orientation.h"
 // jpeglib.h needs size_t and FILE declared before it.
@@ -13,8 +14,30 @@
 namespace vlcache {
 namespace {
 
-// A progressive file may repeat tiny scans that each cost a pass over the whole image; real ones have about ten.
-constexpr int kMaxScans = 500;
+// A progressive file may repeat tiny scans, each of which costs a pass over the whole image.
+int64_t max_scans(const DecodeInput& in, int64_t n_pixels) {
+  const int64_t at_largest = std::max(in.limits.max_pixels, n_pixels) / std::max<int64_t>(1, n_pixels);
+  return std::min(kMaxJpegScans, kMaxJpegScansAtLargest * at_largest);
+}
+
+// Scans of a file, found by its markers: 0xFF before another byte than 0, 1 and the restart markers.
+int64_t count_scans(std::span<const uint8_t> bytes) {
+  int64_t n = 0;
+  for (size_t i = 2; i + 3 < bytes.size();) {
+    const uint8_t marker = bytes[i + 1];
+    const bool in_data = bytes[i] != 0xFF || marker <= 1 || marker == 0xFF || (marker >= 0xD0 && marker <= 0xD7);
+    if (in_data) {
+      const auto* next = static_cast<const uint8_t*>(std::memchr(&bytes[i + 1], 0xFF, bytes.size() - i - 1));
+      if (next == nullptr) break;
+      i = static_cast<size_t>(next - bytes.data());
+      continue;
+    }
+    if (marker == 0xD9) break;
+    n += marker == 0xDA;
+    i += 2 + static_cast<size_t>(bytes[i + 2] << 8 | bytes[i + 3]);  // past the segment, whose length counts itself
+  }
+  return n;
+}
 
 struct JpegErrors {
   jpeg_error_mgr base;  // first: libjpeg hands back a pointer to it
@@ -40,8 +63,16 @@ boolean on_end_of_data(j_decompress_ptr cinfo) {
   leave(reinterpret_cast<j_common_ptr>(cinfo), "the file is truncated");
 }
 
+struct JpegProgress {
+  jpeg_progress_mgr base;  // first, as above
+  int64_t max_scans = kMaxJpegScans;
+};
+
+// For files whose scans libjpeg finds where count_scans does not.
 void on_progress(j_common_ptr cinfo) {
-  if (reinterpret_cast<j_decompress_ptr>(cinfo)->input_scan_number > kMaxScans) leave(cinfo, "more than 500 scans");
+  const auto* progress = reinterpret_cast<const JpegProgress*>(cinfo->progress);
+  if (reinterpret_cast<j_decompress_ptr>(cinfo)->input_scan_number > progress->max_scans)
+    leave(cinfo, "too many scans");
 }
 
 // libjpeg reports errors by longjmp, which must not pass over a destructor: every owner of memory lives in this class
@@ -53,7 +84,7 @@ class JpegReader {
     errors_.base.error_exit = on_error;
     errors_.base.emit_message = on_warning;
     errors_.message[0] = '\0';
-    progress_.progress_monitor = on_progress;
+    progress_.base.progress_monitor = on_progress;
   }
   ~JpegReader() { jpeg_destroy_decompress(&cinfo_); }
   JpegReader(const JpegReader&) = delete;
@@ -67,6 +98,13 @@ class JpegReader {
     if (n != 1 && n != 3 && n != 4) {
       fail_image(in_, "JPEG", std::to_string(n) + " components; expected 1, 3 or 4", ErrorCode::kUnsupported);
     }
+    progress_.max_scans = max_scans(in_, width * height);
+    if (const int64_t n_scans = count_scans(in_.bytes); n_scans > progress_.max_scans) {
+      fail_image(in_, "JPEG",
+                 std::to_string(n_scans) + " scans; the limit is " + std::to_string(progress_.max_scans) +
+                     " at this size; save it with fewer, or not as progressive",
+                 ErrorCode::kMemory);
+    }
     Decoded out;
     out.orientation = orientation();
     out.image = Image(width, height);
@@ -79,7 +117,7 @@ class JpegReader {
   bool read_header() {
     if (setjmp(errors_.jump) != 0) return false;
     jpeg_create_decompress(&cinfo_);
-    cinfo_.progress = &progress_;
+    cinfo_.progress = &progress_.base;
     jpeg_mem_src(&cinfo_, in_.bytes.data(), in_.bytes.size());
     cinfo_.src->fill_input_buffer = on_end_of_data;
     jpeg_save_markers(&cinfo_, JPEG_APP0 + 1, 0xffff);
@@ -134,7 +172,7 @@ class JpegReader {
   const DecodeInput& in_;
   jpeg_decompress_struct cinfo_{};
   JpegErrors errors_{};
-  jpeg_progress_mgr progress_{};
+  JpegProgress progress_{};
   std::vector<uint8_t> row_;  // one line of grey or CMYK samples
 };
 

@@ -9,7 +9,9 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/keyed_hash.h"
 #include "base/utf8.h"
+#include "io/tokenizer/normalizer.h"
 #include "io/tokenizer/token_model.h"
 #include "io/tokenizer/vocabulary.h"
 
@@ -77,7 +79,7 @@ class BpeScratch : public ModelScratch {
  public:
   std::vector<Symbol> symbols;
   std::vector<Candidate> heap;
-  std::unordered_map<std::string, std::pair<uint32_t, uint32_t>> words;  // -> range of cached_ids
+  std::unordered_map<std::string, std::pair<uint32_t, uint32_t>, KeyedHash> words;  // -> range of cached_ids
   std::vector<int32_t> cached_ids;
 };
 
@@ -91,12 +93,13 @@ class BpeModel : public TokenModel {
   const std::string* token_text(int32_t id) const override { return vocabulary_.text(id); }
   int64_t size() const override { return vocabulary_.size(); }
   std::string unk_token() const override { return unk_token_; }
+  bool keeps_words(bool spelled) const override;
 
  private:
   void read_vocabulary(const JsonObject& object);
   void read_merges(const JsonObject& object);
   MergeRule make_rule(std::string_view left, std::string_view right, size_t rank, const std::string& where) const;
-  void split_characters(std::string_view word, std::vector<Symbol>& symbols) const;
+  void split_characters(std::string_view word, size_t max_symbols, BpeScratch& scratch) const;
   int32_t character_id(std::string_view character, std::string& spelled, bool first, bool last) const;
   bool append_bytes(std::string_view spelled, std::vector<Symbol>& symbols) const;
   void merge(BpeScratch& scratch) const;
@@ -105,6 +108,7 @@ class BpeModel : public TokenModel {
   MergeTable merges_;
   std::string unk_token_, prefix_, suffix_;
   int32_t unk_id_ = -1;
+  size_t longest_ = 1;  // characters of a token: no more symbols become one
   bool has_unk_ = false, fuse_unk_ = false, byte_fallback_ = false, ignore_merges_ = false;
   std::array<int32_t, 256> byte_ids_{};     // of <0x00> to <0xFF>
   std::array<int32_t, 0x800> short_ids_{};  // of characters below U+0800, which is all of a byte-level alphabet
@@ -151,6 +155,8 @@ void BpeModel::read_vocabulary(const JsonObject& object) {
                                          std::to_string(kMaxTokenId) + ", found " + id.dump().substr(0, 60));
     }
     vocabulary_.add(token, id.get<int64_t>(), where);
+    const auto n = std::ranges::count_if(token, [](char c) { return (c & 0xc0) != 0x80; });
+    longest_ = std::max(longest_, static_cast<size_t>(n));
   }
 }
 
@@ -224,12 +230,26 @@ bool BpeModel::append_bytes(std::string_view spelled, std::vector<Symbol>& symbo
   return true;
 }
 
-void BpeModel::split_characters(std::string_view word, std::vector<Symbol>& symbols) const {
+bool BpeModel::keeps_words(bool spelled) const {
+  if (has_unk_) return unk_id_ >= 0;
+  if (byte_fallback_) return std::ranges::all_of(byte_ids_, [](int32_t id) { return id >= 0; });
+  for (int b = 0; spelled && b < 256; ++b) {
+    std::string letter;
+    append_byte_level(letter, static_cast<unsigned char>(b));
+    if (vocabulary_.id(letter) < 0) return false;
+  }
+  return spelled;
+}
+
+// Stops after more than max_symbols.
+void BpeModel::split_characters(std::string_view word, size_t max_symbols, BpeScratch& scratch) const {
+  std::vector<Symbol>& symbols = scratch.symbols;
   symbols.clear();
   std::string spelled;
   bool unknown_waits = false;  // one unknown token, not yet in `symbols`
-  for (size_t i = 0; i < word.size();) {
+  for (size_t i = 0; i < word.size() && symbols.size() <= max_symbols;) {
     const size_t start = i;
+    scratch.tick();
     next_code_point(word, i);
     const std::string_view character = word.substr(start, i - start);
     const bool first = start == 0, last = i == word.size();
@@ -262,9 +282,13 @@ void BpeModel::merge(BpeScratch& scratch) const {
     if (rule != nullptr) heap.push_back({rule->rank, left, rule->merged});
     return rule != nullptr;
   };
-  for (size_t i = 1; i < symbols.size(); ++i) candidate(static_cast<int32_t>(i - 1), static_cast<int32_t>(i));
+  for (size_t i = 1; i < symbols.size(); ++i) {
+    scratch.tick();
+    candidate(static_cast<int32_t>(i - 1), static_cast<int32_t>(i));
+  }
   std::make_heap(heap.begin(), heap.end());
   while (!heap.empty()) {
+    scratch.tick();
     std::pop_heap(heap.begin(), heap.end());
     const Candidate top = heap.back();
     heap.pop_back();
@@ -300,7 +324,12 @@ void BpeModel::encode(std::string_view word, ModelScratch& base_scratch, std::ve
       return;
     }
   }
-  split_characters(word, scratch.symbols);
+  size_t max_symbols = SIZE_MAX;
+  if (const int64_t most = scratch.budget == nullptr ? INT64_MAX : scratch.budget->max_tokens(); most < INT32_MAX) {
+    max_symbols = static_cast<size_t>(std::max<int64_t>(0, most - std::ssize(ids))) * longest_;
+  }
+  split_characters(word, max_symbols, scratch);
+  if (scratch.symbols.size() > max_symbols) scratch.budget->check(INT64_MAX);
   merge(scratch);
   const size_t before = ids.size();
   for (const Symbol& s : scratch.symbols) {

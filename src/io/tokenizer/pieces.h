@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "io/tokenizer/encode_limits.h"
 #include "io/tokenizer/regex.h"
 
 namespace vlcache {
@@ -25,7 +26,15 @@ enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWith
 class PieceList {
  public:
   std::vector<Piece> pieces;
+  EncodeBudget* budget = nullptr;  // null: none
+  bool are_tokens = false;         // every piece becomes a token at least
 
+  // To be called with the number of pieces so far; throws as EncodeBudget does.
+  void check(size_t n_pieces) const {
+    if (budget == nullptr) return;
+    if (are_tokens) budget->check(static_cast<int64_t>(n_pieces));
+    budget->tick();
+  }
   // Keeps a new text alive as long as the list.
   std::string_view own(std::string text);
 

@@ -1,6 +1,7 @@
 // Split, ByteLevel, Metaspace, Digits, Punctuation, Whitespace, WhitespaceSplit, BertPreTokenizer, Sequence.
 #include "io/tokenizer/pre_tokenizer.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -43,6 +44,7 @@ void split_all(PieceList& list, Split split) {
     } else {
       split(piece, out);
     }
+    list.check(out.size());
   }
   list.pieces = std::move(out);
 }
@@ -54,13 +56,16 @@ class SplitPreTokenizer : public PreTokenizer {
   void apply(PieceList& list) const override {
     std::vector<TextMatch> matches;
     split_all(list, [&](const Piece& piece, std::vector<Piece>& out) {
-      pattern_.cut(piece.text, matches);
+      // Of other behaviours, a match need not become a piece.
+      const bool isolated = behavior_ == SplitBehavior::kIsolated;
+      pattern_.cut(piece.text, matches, [&](size_t n) { list.check(out.size() + (isolated ? n : 0)); });
       if (invert_) {
         for (TextMatch& m : matches) m.is_match = !m.is_match;
       }
       split_piece(piece, matches, behavior_, out);
     });
   }
+  bool keeps_text() const override { return behavior_ != SplitBehavior::kRemoved; }
 
  private:
   Regex pattern_;
@@ -78,6 +83,7 @@ class CharacterPreTokenizer : public PreTokenizer {
       split_piece(piece, matches, behavior_, out);
     });
   }
+  bool keeps_text() const override { return behavior_ != SplitBehavior::kRemoved; }
 
  private:
   CharacterClass matches_;
@@ -104,6 +110,7 @@ class WhitespacePreTokenizer : public PreTokenizer {
       if (kind != Kind::kSpace) out.push_back(slice_piece(piece, start, piece.text.size()));
     });
   }
+  bool keeps_text() const override { return false; }
 };
 
 class ByteLevelPreTokenizer : public PreTokenizer {
@@ -117,12 +124,13 @@ class ByteLevelPreTokenizer : public PreTokenizer {
     if (pattern_ != nullptr) {
       std::vector<TextMatch> matches;
       split_all(list, [&](const Piece& piece, std::vector<Piece>& out) {
-        pattern_->cut(piece.text, matches);
+        pattern_->cut(piece.text, matches, [&](size_t n) { list.check(out.size() + n); });
         split_piece(piece, matches, SplitBehavior::kIsolated, out);
       });
     }
     spell_bytes(list);
   }
+  bool spells_bytes() const override { return true; }
 
  private:
   static void prepend_spaces(PieceList& list) {
@@ -211,6 +219,12 @@ class SequencePreTokenizer : public PreTokenizer {
   explicit SequencePreTokenizer(std::vector<std::unique_ptr<PreTokenizer>> steps) : steps_(std::move(steps)) {}
   void apply(PieceList& list) const override {
     for (const auto& step : steps_) step->apply(list);
+  }
+  bool keeps_text() const override {
+    return std::ranges::all_of(steps_, [](const auto& step) { return step->keeps_text(); });
+  }
+  bool spells_bytes() const override {
+    return std::ranges::any_of(steps_, [](const auto& step) { return step->spells_bytes(); });
   }
 
  private:

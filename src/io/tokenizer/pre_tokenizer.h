@@ -15,6 +15,10 @@ class PreTokenizer {
   virtual ~PreTokenizer() = default;
   // Cuts every piece that is not a token. Const, thread-safe.
   virtual void apply(PieceList& list) const = 0;
+  // Whether all of a text is in its pieces, white space too.
+  virtual bool keeps_text() const { return true; }
+  // Whether the pieces are spelled in letters that stand for bytes.
+  virtual bool spells_bytes() const { return false; }
 };
 
 // Null for JSON null. Throws Error(kUnsupported) naming a type that is not known, Error(kInput) for wrong fields.

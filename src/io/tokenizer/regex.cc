@@ -148,7 +148,7 @@ Regex::~Regex() = default;
 Regex::Regex(Regex&&) noexcept = default;
 Regex& Regex::operator=(Regex&&) noexcept = default;
 
-void Regex::cut(std::string_view text, std::vector<TextMatch>& out) const {
+void Regex::cut(std::string_view text, std::vector<TextMatch>& out, FunctionRef<void(size_t)> check) const {
   out.clear();
   if (text.empty()) return;
   const std::string shadow = with_stand_ins(text);
@@ -170,6 +170,7 @@ void Regex::cut(std::string_view text, std::vector<TextMatch>& out) const {
     covered = end;
     from = end;
     after_match = true;
+    check(out.size());
   }
   if (covered != text.size()) out.push_back({covered, text.size(), false});
 }

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/function_ref.h"
+
 namespace vlcache {
 
 // The same expression in PCRE2's syntax. Throws Error(kUnsupported) naming `where`, the position and the construct if
@@ -28,7 +30,11 @@ class Regex {
 
   // Cuts `text` (valid UTF-8) into matches and the text between them, in order, into `out` (cleared first). Empty
   // matches count, but not directly after another match. Throws Error(kInput) when the search reaches its step limit.
-  void cut(std::string_view text, std::vector<TextMatch>& out) const;
+  void cut(std::string_view text, std::vector<TextMatch>& out) const {
+    cut(text, out, [](size_t) {});
+  }
+  // `check` is called with the size of `out` after every match; what it throws is passed on.
+  void cut(std::string_view text, std::vector<TextMatch>& out, FunctionRef<void(size_t)> check) const;
 
  private:
   struct Compiled;

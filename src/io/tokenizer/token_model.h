@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "io/tokenizer/encode_limits.h"
 
 namespace vlcache {
 
@@ -15,6 +16,10 @@ namespace vlcache {
 class ModelScratch {
  public:
   virtual ~ModelScratch() = default;
+  EncodeBudget* budget = nullptr;  // null: none
+  void tick() const {
+    if (budget != nullptr) budget->tick();
+  }
 };
 
 class TokenModel {
@@ -27,6 +32,8 @@ class TokenModel {
   virtual const std::string* token_text(int32_t id) const = 0;  // null for an unknown id
   virtual int64_t size() const = 0;                             // tokens in the vocabulary
   virtual std::string unk_token() const = 0;                    // empty if the model has none
+  // Whether no word is dropped: each becomes a token at least. `spelled`: words are spelled in letters for bytes.
+  virtual bool keeps_words(bool spelled) const = 0;
 };
 
 // Throws Error(kUnsupported) naming a type that is not known, Error(kInput) for anything inconsistent.

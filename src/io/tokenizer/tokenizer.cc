@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/json.h"
 #include "base/utf8.h"
 #include "io/checkpoint/checkpoint.h"
@@ -58,7 +59,8 @@ struct Tokenizer::Parts {
   }
 
   void cut(std::string_view text, const std::string& mark, PieceList& list) const;
-  std::vector<int32_t> encode(std::string_view text, const std::string& mark, bool add_special_tokens) const;
+  std::vector<int32_t> encode(std::string_view text, const std::string& mark, bool add_special_tokens,
+                              const EncodeLimits& limits) const;
   void encode_characters(std::string_view text, ModelScratch& scratch, std::vector<int32_t>& ids) const;
 
   std::unique_ptr<Normalizer> normalizer;
@@ -76,9 +78,7 @@ namespace {
 // Takes the marks out of a piece.
 void unmark(Piece& piece, const std::string& mark, PieceList& list) {
   if (mark.empty() || piece.text.find(mark) == std::string_view::npos) return;
-  std::string text(piece.text);
-  for (size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at)) text.erase(at, mark.size());
-  piece.text = list.own(std::move(text));
+  piece.text = list.own(with_replaced(piece.text, mark, ""));
   if (!piece.at_start || piece.n_start_bytes == 0) return;
   size_t first_character = 0;
   if (!piece.text.empty()) next_code_point(piece.text, first_character);
@@ -127,8 +127,8 @@ void Tokenizer::Parts::encode_characters(std::string_view text, ModelScratch& sc
   }
 }
 
-std::vector<int32_t> Tokenizer::Parts::encode(std::string_view text, const std::string& mark,
-                                              bool add_special_tokens) const {
+std::vector<int32_t> Tokenizer::Parts::encode(std::string_view text, const std::string& mark, bool add_special_tokens,
+                                              const EncodeLimits& limits) const {
   if (text.size() > kMaxText) {
     throw Error(ErrorCode::kInput,
                 "tokenizer: a text of " + std::to_string(text.size()) + " bytes is longer than 1 GiB");
@@ -138,12 +138,19 @@ std::vector<int32_t> Tokenizer::Parts::encode(std::string_view text, const std::
     repaired = to_valid_utf8(text);
     text = repaired;
   }
+  EncodeBudget budget(limits);
   PieceList list;
+  list.budget = &budget;
+  list.are_tokens = (pre_tokenizer == nullptr || pre_tokenizer->keeps_text()) &&
+                    model->keeps_words(pre_tokenizer != nullptr && pre_tokenizer->spells_bytes());
   cut(text, mark, list);
   std::vector<int32_t> ids;
   const std::unique_ptr<ModelScratch> scratch = model->make_scratch();
+  scratch->budget = &budget;
   const auto is_structure = [this](int32_t id) { return added.is_structure(id); };
   for (const Piece& piece : list.pieces) {
+    budget.tick();
+    budget.check(std::ssize(ids));
     if (piece.token >= 0) {
       ids.push_back(piece.token);
       continue;
@@ -154,6 +161,7 @@ std::vector<int32_t> Tokenizer::Parts::encode(std::string_view text, const std::
     ids.resize(n_before);
     encode_characters(piece.text, *scratch, ids);
   }
+  budget.check(std::ssize(ids));
   const std::vector<int32_t>& form = post_processor;
   if (form.size() == 1 && form[0] == kTextItself) return ids;
   std::vector<int32_t> out;
@@ -203,14 +211,16 @@ Tokenizer Tokenizer::load(const Checkpoint& checkpoint) {
   return Tokenizer(std::move(tokenizer.parts_));
 }
 
-std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
-  return parts_->encode(text, /*mark=*/"", add_special_tokens);
+std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_tokens,
+                                       const EncodeLimits& limits) const {
+  return parts_->encode(text, /*mark=*/"", add_special_tokens, limits);
 }
 
-std::vector<int32_t> Tokenizer::encode_marked(std::string_view text, char32_t mark, bool add_special_tokens) const {
+std::vector<int32_t> Tokenizer::encode_marked(std::string_view text, char32_t mark, bool add_special_tokens,
+                                              const EncodeLimits& limits) const {
   std::string sign;
   append_utf8(sign, mark);
-  return parts_->encode(text, sign, add_special_tokens);
+  return parts_->encode(text, sign, add_special_tokens, limits);
 }
 
 std::vector<std::string> Tokenizer::structure() const { return parts_->added.structure(); }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/kv.h"
+#include "io/tokenizer/encode_limits.h"
 
 namespace vlcache {
 
@@ -31,12 +32,15 @@ class Tokenizer {
 
   // Ids equal to those of the Python package; special tokens where the post-processor puts them. Invalid UTF-8 counts
   // as U+FFFD, as with Python's errors="replace". Time is linear in the text (n log n in its longest word). Throws
-  // Error(kInput) above 1 GiB, or when a regular expression reaches its step limit.
-  std::vector<int32_t> encode(std::string_view text, bool add_special_tokens = true) const;
+  // Error(kInput) above 1 GiB, or when a regular expression reaches its step limit; TextTooLong or Error(kCancelled) as
+  // soon as a limit is passed.
+  std::vector<int32_t> encode(std::string_view text, bool add_special_tokens = true,
+                              const EncodeLimits& limits = {}) const;
 
   // The text without its marks (each the character `mark`): no added token is found where it would contain a mark, nor
   // one of a single character after a mark. Equal to encode() for a text without marks. See io/chat/text_marks.h.
-  std::vector<int32_t> encode_marked(std::string_view text, char32_t mark, bool add_special_tokens) const;
+  std::vector<int32_t> encode_marked(std::string_view text, char32_t mark, bool add_special_tokens,
+                                     const EncodeLimits& limits = {}) const;
   // The texts of added tokens that are structure: special ones, and others in brackets such as "<think>". White space
   // and letters that a vocabulary lacks are not.
   std::vector<std::string> structure() const;

@@ -86,6 +86,16 @@ TEST_P(TokenizerFixture, IdsAndTextsEqualThePythonPackage) {
   EXPECT_EQ(skipped.take(), expected_["skipped_text"].get<std::vector<std::string>>());
 }
 
+TEST_P(TokenizerFixture, StopsBeyondTheTokensAskedFor) {
+  const auto& lines = fixture_lines();
+  for (size_t k = 0; k < lines.size(); k += 50) {
+    const std::vector<int32_t> all = tokenizer_.encode(lines[k], false);
+    const auto n = std::ssize(all);
+    EXPECT_EQ(tokenizer_.encode(lines[k], false, {.max_tokens = n}), all) << lines[k];
+    if (n > 0) EXPECT_THROW(tokenizer_.encode(lines[k], false, {.max_tokens = n - 1}), TextTooLong) << lines[k];
+  }
+}
+
 TEST_P(TokenizerFixture, DecodesAnyIdsAndStreamsWholeCharacters) {
   RowHashes texts;
   const int64_t size = tokenizer_.vocab_size();
@@ -221,6 +231,53 @@ TEST(Tokenizer, LongTextsTakeLinearTime) {
       while (text.size() < 300'000) text += unit;
       EXPECT_GT(tokenizer.encode(text).size() + 1, 0u);
     }
+  }
+}
+
+TEST(Tokenizer, LongTextsAreNotReadToTheirEnds) {
+  for (const char* name : {"qwen2", "mistral"}) {
+    const Tokenizer tokenizer = fixture(name);
+    for (const char* unit : {"a", " the", "\xE4\xB8\x80"}) {
+      std::string text;
+      while (text.size() < 1'000'000) text += unit;
+      int n_asked = 0;  // in proportion to the words and merges
+      const auto count = [&] { return ++n_asked < 0; };
+      EXPECT_THROW(tokenizer.encode(text, false, {.max_tokens = 1000, .cancelled = count}), TextTooLong)
+          << name << unit;
+      EXPECT_LE(n_asked, 100) << name << ": " << unit;
+    }
+  }
+}
+
+// Unknown characters in a row are one token, however many they are.
+TEST(Tokenizer, UnknownCharactersCountAsTheyBecomeTokens) {
+  const std::string model =
+      R"({"type": "BPE", "vocab": {"<unk>": 0, "a": 1}, "merges": [], "unk_token": "<unk>", "fuse_unk": true})";
+  const Tokenizer tokenizer = Tokenizer::from_json(R"({"version": "1.0", "model": )" + model + "}", "t");
+  const std::string text(100'000, 'x');
+  EXPECT_EQ(tokenizer.encode(text, false, {.max_tokens = 1}), std::vector<int32_t>{0});
+  EXPECT_EQ(tokenizer.encode("a" + text + "a", false, {.max_tokens = 3}), (std::vector<int32_t>{1, 0, 1}));
+  EXPECT_THROW(tokenizer.encode("a" + text + "a", false, {.max_tokens = 2}), TextTooLong);
+  // Without one they are dropped.
+  const Tokenizer dropping = Tokenizer::from_json(
+      R"({"version": "1.0", "pre_tokenizer": {"type": "WhitespaceSplit"}, "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}})",
+      "t");
+  EXPECT_EQ(dropping.encode("x y z a x", false, {.max_tokens = 1}), std::vector<int32_t>{0});
+}
+
+TEST(Tokenizer, CanBeCancelled) {
+  const Tokenizer tokenizer = fixture("qwen2");
+  for (const char* unit : {"ab ", "the"}) {  // many words; one word of many merges
+    std::string text;
+    while (text.size() < 300'000) text += unit;
+    int n_asked = 0;
+    try {
+      tokenizer.encode(text, false, {.cancelled = [&] { return ++n_asked == 2; }});
+      FAIL() << unit;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::kCancelled);
+    }
+    EXPECT_EQ(n_asked, 2);
   }
 }
 

@@ -1,6 +1,7 @@
 // The name is resolved once; the connection goes to an address that was checked.
 #include "server/http/http_get.h"
 
+#include <algorithm>
 #include <boost/asio/connect.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -18,6 +19,8 @@ namespace asio = boost::asio;
 namespace http = boost::beast::http;
 using asio::ip::tcp;
 using boost::system::error_code;
+
+constexpr std::chrono::milliseconds kLook{50};  // between two questions whether the fetch is cancelled
 
 bool is_public_v4(uint32_t a) {
   struct Net {
@@ -48,8 +51,8 @@ bool is_public(const asio::ip::address& address) {
 
 class Fetch {
  public:
-  Fetch(const Url& url, const HttpGetLimits& limits)
-      : url_(url), limits_(limits), tls_(tls_of(url)), stream_(tcp::socket(io_), tls_.get()) {
+  Fetch(const Url& url, const HttpGetLimits& limits, const std::function<bool()>& cancelled)
+      : url_(url), limits_(limits), cancelled_(cancelled), tls_(tls_of(url)), stream_(tcp::socket(io_), tls_.get()) {
     parser_.body_limit(limits.max_bytes);
     request_.method(http::verb::get);
     request_.target(url.path + url.query);
@@ -64,12 +67,15 @@ class Fetch {
   // Returns why the fetch failed; "": the result is in body().
   std::string run() {
     const auto deadline = std::chrono::steady_clock::now() + limits_.timeout;
-    const NameLookup found = look_up(url_.host, limits_.timeout);
+    const NameLookup found = look_up(url_.host, limits_.timeout, look_up_now, cancelled_);
     found.problem.empty() ? connect(found) : fail("its host cannot be found: " + found.problem);
-    io_.run_until(deadline);
+    while (!done_ && !io_.stopped() && !is_cancelled() && std::chrono::steady_clock::now() < deadline) {
+      io_.run_until(std::min(deadline, std::chrono::steady_clock::now() + kLook));
+    }
     if (!done_) fail("not there within " + std::to_string(limits_.timeout.count()) + " ms");
     return why_;
   }
+  bool is_cancelled() const { return cancelled_ && cancelled_(); }
   std::string take_body() { return std::move(parser_.get().body()); }
 
  private:
@@ -140,6 +146,7 @@ class Fetch {
 
   Url url_;
   HttpGetLimits limits_;
+  const std::function<bool()>& cancelled_;
   asio::io_context io_;
   std::unique_ptr<asio::ssl::context> tls_;
   SocketStream stream_;
@@ -159,9 +166,11 @@ bool is_public_address(std::string_view address) {
   return !e && is_public(parsed);
 }
 
-std::string http_get(const Url& url, const std::string& where, const HttpGetLimits& limits) {
-  Fetch fetch(url, limits);
+std::string http_get(const Url& url, const std::string& where, const HttpGetLimits& limits,
+                     const std::function<bool()>& cancelled) {
+  Fetch fetch(url, limits, cancelled);
   if (const std::string why = fetch.run(); !why.empty()) {
+    if (fetch.is_cancelled()) throw Error(ErrorCode::kCancelled, where + ": cancelled while it was fetched");
     throw Error(ErrorCode::kInput, where + ": the picture of '" + url.authority() + "' cannot be had: " + why);
   }
   return fetch.take_body();

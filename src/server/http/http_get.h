@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -17,8 +18,10 @@ struct HttpGetLimits {
 
 // Returns the body of a 200. The name must resolve to public addresses (localhost: to this machine's), and the
 // connection goes to an address that was checked. Certificates are checked against the system's. Throws Error(kInput)
-// that begins with `where`, because the URL comes from the request.
-std::string http_get(const Url& url, const std::string& where, const HttpGetLimits& limits = {});
+// that begins with `where`, because the URL comes from the request; Error(kCancelled) soon after `cancelled`, which is
+// asked about 20 times a second, says so.
+std::string http_get(const Url& url, const std::string& where, const HttpGetLimits& limits = {},
+                     const std::function<bool()>& cancelled = nullptr);
 
 // Whether an address is on the public internet: not in a private network, on this machine or link, or in a form that
 // can embed another address. False for text that is not an address.

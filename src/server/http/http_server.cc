@@ -36,7 +36,9 @@ class HttpServer::Impl {
   }
   ~Impl() {
     shared_.workers.stop();
+    shared_.urgent.stop();
     shared_.workers.join();
+    shared_.urgent.join();
     io_.stop();
     thread_.join();
   }

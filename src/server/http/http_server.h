@@ -21,6 +21,9 @@ struct HttpOptions {
   uint16_t port = 0;              // 0: any free port
   std::string tls_cert, tls_key;  // PEM files of HTTPS; empty: HTTP
   int n_workers = 2;              // threads that handle requests; another one reads and writes
+  // Whether a request of this method and path is handled by a thread of its own, which no other request can occupy. Its
+  // body is not unpacked. Empty: none is.
+  std::function<bool(std::string_view method, std::string_view path)> is_urgent = nullptr;
   size_t max_header_bytes = 32 << 10;
   uint64_t max_body_bytes = uint64_t{64} << 20;
   size_t max_connections = 16384;  // further ones get a 503 and are closed

@@ -201,6 +201,37 @@ TEST(HttpServer, DrainingWaitsForReplies) {
   EXPECT_TRUE(drained.get());
 }
 
+// Busy workers and packed bodies are not waited for.
+TEST(HttpServer, UrgentRequestsHaveAThreadOfTheirOwn) {
+  std::promise<void> release;
+  const std::shared_future<void> released = release.get_future().share();
+  std::atomic<int> n_busy = 0;
+  HttpServer server({.n_workers = 2,
+                     .is_urgent = [](std::string_view method,
+                                     std::string_view path) { return method == "GET" && path == "/health"; }},
+                    [&](const HttpRequest& request, const HttpReplyPtr& reply) {
+                      if (request.path != "/health" || request.method != "GET") {
+                        ++n_busy;
+                        released.wait();
+                      }
+                      reply->send({.status = 200, .content_type = "text/plain", .headers = {}, .body = request.body});
+                    });
+  const Client busy[] = {Client(server.port()), Client(server.port()), Client(server.port())};
+  busy[0].send("POST /health HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n");
+  busy[1].send("GET /other HTTP/1.1\r\nhost: localhost\r\n\r\n");
+  busy[2].send("GET /other HTTP/1.1\r\nhost: localhost\r\n\r\n");
+  while (n_busy < 2) std::this_thread::sleep_for(1ms);
+  Client urgent(server.port());
+  urgent.send(
+      "GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-encoding: gzip\r\ncontent-length: "
+      "3\r\n\r\nabc");
+  const std::string reply = urgent.read();
+  EXPECT_TRUE(reply.starts_with("HTTP/1.1 200 ")) << reply;
+  EXPECT_TRUE(reply.ends_with("\r\n\r\nabc")) << reply;
+  EXPECT_EQ(n_busy, 2);
+  release.set_value();
+}
+
 TEST(HttpServer, PortInUseIsAnError) {
   HttpServer server({}, [](const HttpRequest&, const HttpReplyPtr&) {});
   try {

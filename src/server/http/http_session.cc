@@ -410,13 +410,15 @@ void HttpSession::on_request() {
   if (!gone) request.peer = peer.address().to_string();
   end_never();
   watch_client();
-  asio::post(shared_.workers,
-             [this, r = std::move(request), reply = std::make_shared<Reply>(shared_from_this(), number_)]() mutable {
-               if (std::optional<HttpResponse> refusal = unpack(r, shared_.options.max_body_bytes)) {
-                 return reply->send(*std::move(refusal));
-               }
-               shared_.handler(std::move(r), std::move(reply));
-             });
+  const bool urgent = shared_.options.is_urgent && shared_.options.is_urgent(request.method, request.path);
+  auto handle = [this, urgent, r = std::move(request),
+                 reply = std::make_shared<Reply>(shared_from_this(), number_)]() mutable {
+    std::optional<HttpResponse> refusal;
+    if (!urgent) refusal = unpack(r, shared_.options.max_body_bytes);
+    if (refusal) return reply->send(*std::move(refusal));
+    shared_.handler(std::move(r), std::move(reply));
+  };
+  asio::post(urgent ? shared_.urgent : shared_.workers, std::move(handle));
 }
 
 // While a reply is in progress nothing is read; a peek at the socket shows whether the client has gone.

@@ -43,6 +43,7 @@ struct HttpShared {
   std::atomic<bool> draining{false};
   HttpSessions sessions;
   boost::asio::thread_pool workers;
+  boost::asio::thread_pool urgent{1};  // for HttpOptions::is_urgent
 };
 
 // Reads and writes in the thread of the socket's context. Without room, replies 503 and closes.

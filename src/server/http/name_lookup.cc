@@ -4,7 +4,9 @@
 #include <netdb.h>
 #include <netinet/in.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <exception>
 #include <future>
@@ -57,7 +59,7 @@ NameLookup look_up_now(const std::string& host) {
 }
 
 NameLookup look_up(const std::string& host, std::chrono::milliseconds timeout,
-                   const std::function<NameLookup(const std::string&)>& ask) {
+                   const std::function<NameLookup(const std::string&)>& ask, const std::function<bool()>& cancelled) {
   const std::shared_ptr<std::atomic<int>> n_asked = count();
   if (n_asked->fetch_add(1) >= kMaxLookups) {
     n_asked->fetch_sub(1);
@@ -80,7 +82,12 @@ NameLookup look_up(const std::string& host, std::chrono::milliseconds timeout,
     n_asked->fetch_sub(1);
     return {.addresses = {}, .problem = e.what()};
   }
-  if (answer.wait_for(timeout) == std::future_status::ready) return answer.get();
+  constexpr std::chrono::milliseconds kOften{50};
+  for (const auto deadline = std::chrono::steady_clock::now() + timeout;;) {
+    const auto until = std::min(deadline, std::chrono::steady_clock::now() + kOften);
+    if (answer.wait_until(until) == std::future_status::ready) return answer.get();
+    if (until == deadline || (cancelled && cancelled())) break;
+  }
   return {.addresses = {}, .problem = "no answer within " + std::to_string(timeout.count()) + " ms"};
 }
 

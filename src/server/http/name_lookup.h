@@ -17,9 +17,11 @@ struct NameLookup {
 // Asks the system's resolver, without a time limit.
 NameLookup look_up_now(const std::string& host);
 
-// The same with a timeout, after which `ask` runs on by itself. Any thread. At most kMaxLookups lookups run at once.
+// The same with a timeout, after which `ask` runs on by itself; likewise once `cancelled`, asked about 20 times a
+// second, says so. Any thread. At most kMaxLookups lookups run at once.
 NameLookup look_up(const std::string& host, std::chrono::milliseconds timeout,
-                   const std::function<NameLookup(const std::string&)>& ask = look_up_now);
+                   const std::function<NameLookup(const std::string&)>& ask = look_up_now,
+                   const std::function<bool()>& cancelled = nullptr);
 
 inline constexpr int kMaxLookups = 32;
 

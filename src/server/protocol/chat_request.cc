@@ -8,6 +8,8 @@
 #include "api/request_builder.h"
 #include "base/json.h"
 #include "base/json_text.h"
+#include "base/ordered_json.h"
+#include "base/request_limits.h"
 #include "server/protocol/image_parts.h"
 
 namespace vlcache {
@@ -225,6 +227,7 @@ void read_content(OrderedJson& content, const std::string& where, ImageParts& im
 
 OrderedJson read_messages(OrderedJson messages, ImageParts& images) {
   if (!messages.is_array() || messages.empty()) bad_field("messages: expected a list of messages, at least one");
+  check_n_messages(messages.size(), "messages");
   OrderedJson out = OrderedJson::array();
   for (size_t i = 0; i < messages.size(); ++i) {
     const std::string where = "messages[" + std::to_string(i) + "]";
@@ -264,7 +267,7 @@ OrderedJson format_of(const std::string& type, const OrderedJson& given, const s
   if (type == "json_object") return {{"type", "json_object"}};
   if (type != "json") return {{"type", type}, {type, given}, {"field", name}};
   OrderedJson schema = given;
-  if (given.is_string()) schema = OrderedJson::parse(given.get<std::string>(), nullptr, /*allow_exceptions=*/false);
+  if (given.is_string()) schema = parse_ordered_or_discard(given.get_ref<const std::string&>());
   if (!schema.is_object()) bad_field(name + ": expected a JSON schema, an object");
   return {{"type", "json_schema"}, {"json_schema", {{"schema", std::move(schema)}}}};
 }
@@ -327,7 +330,7 @@ ChatRequest read_generation_fields(const OrderedJson& given, const RequestFields
   OrderedJson with;
   if (has_other_format) {
     for (const auto& [key, value] : given.items()) {
-      if (key != "messages" && key != "prompt") with[key] = value;
+      if (key != "messages" && key != "prompt") append_member(with, key, value);
     }
     with = with_format(std::move(with));
   }

@@ -14,6 +14,7 @@
 #include "api/request_fields.h"
 #include "api/thoughts.h"
 #include "api/tool_calls.h"
+#include "base/request_limits.h"
 #include "engine/prompt/document_reader.h"
 #include "engine/prompt/encoded_image.h"
 #include "engine/prompt/video_input.h"
@@ -68,14 +69,18 @@ struct ChatRequest {
 struct ChatLimits {
   size_t max_images = 64;
   ImageLimits image{.max_pixels = 64'000'000};
+  // Whether work for the request is in vain; asked while it is done. Empty: never.
+  std::function<bool()> cancelled;
   // Returns the bytes at the URL of an image or a PDF, which errors call `where`; empty: data URIs alone are accepted.
-  std::function<std::vector<std::byte>(const std::string& url, const std::string& where, FileKind kind)> read_url;
+  std::function<std::vector<std::byte>(const std::string& url, const std::string& where, FileKind kind,
+                                       const std::function<bool()>& cancelled)>
+      read_url;
   // Draws the pages of a PDF; empty: PDFs are refused.
   std::function<std::vector<EncodedImage>(DocumentRequest request)> read_document;
   // Probes a video; empty: videos are refused.
   std::function<InputVideo(VideoRequest request)> read_video;
-  int max_answers = 16;   // n
-  int max_logprobs = 20;  // alternatives of a token
+  int max_answers = kMaxAnswers;  // n
+  int max_logprobs = 20;          // alternatives of a token
   // This caller's images with names, for parts with a `uuid`; null: a `uuid` is ignored.
   NamedImages* named_images = nullptr;
   std::string caller;

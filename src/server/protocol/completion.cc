@@ -7,6 +7,7 @@
 #include "api/json_fields.h"
 #include "api/result_json.h"
 #include "base/json.h"
+#include "base/request_limits.h"
 #include "io/tokenizer/tokenizer.h"
 #include "server/http/json_reply.h"
 
@@ -15,7 +16,6 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr size_t kMaxPrompts = 64;
 constexpr int32_t kDefaultTokens = 16;  // as OpenAI has it
 
 bool is_tokens(const OrderedJson& json) {

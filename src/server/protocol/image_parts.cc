@@ -116,7 +116,7 @@ void ImageParts::add_video(const OrderedJson& part, const std::string& where, Or
 }
 
 std::vector<std::byte> ImageParts::read_url(const std::string& url, const std::string& where, FileKind kind) const {
-  return limits_.read_url ? limits_.read_url(url, where, kind) : decode_data_uri(url, where, kind);
+  return limits_.read_url ? limits_.read_url(url, where, kind, limits_.cancelled) : decode_data_uri(url, where, kind);
 }
 
 EncodedImage ImageParts::read(const OrderedJson& part, const std::string& where) {

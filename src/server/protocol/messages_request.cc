@@ -232,6 +232,7 @@ OrderedJson messages_of(const OrderedJson& body) {
   if (turns == nullptr || !turns->is_array() || turns->empty()) {
     bad_field("messages: expected a list of messages, at least one");
   }
+  check_n_messages(turns->size(), "messages");
   for (size_t i = 0; i < turns->size(); ++i) {
     const OrderedJson& turn = (*turns)[i];
     const std::string at = item_name("messages", i);

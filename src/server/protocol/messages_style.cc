@@ -63,7 +63,7 @@ class MessagesStyle final : public AnswerStyle {
     }
     if (!answer.content.empty()) json["content"].push_back({{"type", "text"}, {"text", answer.content}});
     for (const ToolCall& call : answer.calls) {
-      json["content"].push_back(call_block(call, OrderedJson::parse(call.arguments)));
+      json["content"].push_back(call_block(call, parse_ordered_json(call.arguments, "arguments")));
     }
     json.update(stop_of(result, !answer.calls.empty()));
     json["usage"] = usage_of(result);

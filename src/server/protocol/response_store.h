@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <list>
 #include <map>
 #include <mutex>
@@ -9,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace vlcache {
 
@@ -23,21 +25,28 @@ class ResponseStore {
   void add(const std::string& owner, const std::string& id, const nlohmann::ordered_json& items);
   // nullopt: the owner has no such response, or no longer.
   std::optional<nlohmann::ordered_json> find(const std::string& owner, const std::string& id) const;
-  // The item of that id in any response of the owner; null: there is none.
-  nlohmann::ordered_json find_item(const std::string& owner, const std::string& id) const;
+  // The JSON of the item of that id in any response of the owner, the last that has one; "": there is none.
+  std::string find_item(const std::string& owner, const std::string& id) const;
   void clear();
 
  private:
-  struct Response {
-    std::pair<std::string, std::string> name;  // owner, id
-    std::string items;                         // JSON
+  using Name = std::pair<std::string, std::string>;  // owner, id
+  struct Item {
+    std::string id, json;
   };
+  struct Response {
+    Name name;
+    int64_t bytes = 0;
+    std::vector<Item> items;
+  };
+  void drop_oldest();
 
   int64_t max_bytes_;
   mutable std::mutex mutex_;  // guards all below
   int64_t bytes_ = 0;
   std::list<Response> responses_;  // oldest first
-  std::map<std::pair<std::string, std::string>, std::list<Response>::iterator> by_name_;
+  std::map<Name, std::list<Response>::iterator> by_name_;
+  std::map<Name, std::deque<const Item*>> by_item_;  // of each id, oldest first
 };
 
 }  // namespace vlcache

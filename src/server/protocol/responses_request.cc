@@ -7,6 +7,7 @@
 #include "api/json_fields.h"
 #include "api/request_fields.h"
 #include "base/json_text.h"
+#include "base/ordered_json.h"
 #include "server/protocol/chat_request.h"
 
 namespace vlcache {
@@ -154,7 +155,7 @@ class ItemReader {
       if (key == "output" || key == "outputs" || key == "results" || key == "result" || key == "error") {
         result = value;
       } else {
-        arguments[key] = value;
+        append_member(arguments, key, value);
       }
     }
     const OrderedJson* name = find_field(item, "name");
@@ -206,6 +207,7 @@ OrderedJson messages_of_items(const OrderedJson& body) {
     messages.push_back({{"role", "user"}, {"content", *input}});
     return messages;
   }
+  check_n_messages(input->size(), "input");
   ItemReader reader(messages);
   for (size_t i = 0; i < input->size(); ++i) reader.add((*input)[i], item_name("input", i));
   return messages;

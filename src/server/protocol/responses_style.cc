@@ -148,7 +148,7 @@ class ResponsesStyle final : public AnswerStyle {
   // Its arguments, or the one text of a custom call.
   std::string call_text(const ToolCall& call) const {
     if (!tools_.custom.contains(call.name)) return call.arguments;
-    const OrderedJson arguments = OrderedJson::parse(call.arguments, nullptr, /*allow_exceptions=*/false);
+    const OrderedJson arguments = parse_ordered_or_discard(call.arguments);
     const bool plain = arguments.is_object() && arguments.contains("input") && arguments["input"].is_string();
     return plain ? arguments["input"].get<std::string>() : call.arguments;
   }

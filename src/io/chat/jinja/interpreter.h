@@ -18,7 +18,7 @@ struct Activation {
 
 class Interpreter : public Runtime {
  public:
-  Interpreter(const Limits& limits, std::optional<std::tm> now, std::unordered_map<std::string, Value> variables)
+  Interpreter(const Limits& limits, std::optional<std::tm> now, Variables variables)
       : Runtime(limits, now), variables_(std::move(variables)) {}
   ~Interpreter() override;
 
@@ -80,7 +80,7 @@ class Interpreter : public Runtime {
   std::vector<Value> eval_all(const std::vector<ExprPtr>& list, size_t from, Activation* a);
   Args eval_args(const Expr& e, Activation* a);
 
-  std::unordered_map<std::string, Value> variables_;
+  Variables variables_;
   std::vector<std::unique_ptr<Activation>> kept_;  // activations that macros and loops may still refer to
   int line_ = 1;
   int depth_ = 0;

@@ -305,7 +305,7 @@ size_t hash_of(const Value& v) {
     case Type::kFloat:
       return std::hash<double>()(v.as_double());
     case Type::kString:
-      return std::hash<std::string>()(v.text());
+      return keyed_hash(v.text());
     case Type::kTuple: {
       size_t h = 7;
       for (const Value& item : v.items()) h = mix(h, hash_of(item));

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/keyed_hash.h"
+
 namespace vlcache::jinja {
 
 // An error that Python would have raised. The interpreter turns it into an Error with the line.
@@ -176,6 +178,9 @@ struct Joiner : Object {
   Value separator;
   bool used = false;
 };
+
+// By name.
+using Variables = std::unordered_map<std::string, Value, KeyedHash>;
 
 std::string type_name(const Value& v);  // Python's type(v).__name__
 bool truthy(const Value& v);
