@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # What happens rarely, often: writers killed, faults of disks and servers, every combination of policies and budgets (an
 # hour and a half), damaged models, many requests with little memory, signals every 5 ms, the server's threads watched. Closes with "N passed, M failed, K skipped".
-#   VLCACHE_SOAK_KILLS=1000 VLCACHE_SOAK_ROUNDS=20 VLCACHE_SOAK_REQUESTS=1000 VLCACHE_SOAK_MODELS=5000 VLCACHE_SOAK_STREAM_SECONDS=1800 VLCACHE_SOAK_SIGNALS=8 VLCACHE_SOAK_ONLY="kills faults policies models load streams signals threads"
+#   VLCACHE_SOAK_KILLS=1000 VLCACHE_SOAK_ROUNDS=20 VLCACHE_SOAK_REQUESTS=1000 VLCACHE_SOAK_MODELS=5000 VLCACHE_SOAK_STREAM_SECONDS=1800 VLCACHE_SOAK_CROWD_SECONDS=600 VLCACHE_SOAK_SIGNALS=8 VLCACHE_SOAK_ONLY="kills faults policies models load streams signals threads"
 set -uo pipefail
 cd "$(dirname "$0")/.."
 kills=${VLCACHE_SOAK_KILLS:-1000} rounds=${VLCACHE_SOAK_ROUNDS:-20} requests=${VLCACHE_SOAK_REQUESTS:-1000} models=${VLCACHE_SOAK_MODELS:-5000}
 stream_seconds=${VLCACHE_SOAK_STREAM_SECONDS:-1800}
-signals=${VLCACHE_SOAK_SIGNALS:-8}
+crowd_seconds=${VLCACHE_SOAK_CROWD_SECONDS:-600} signals=${VLCACHE_SOAK_SIGNALS:-8}
 stages=" ${VLCACHE_SOAK_ONLY:-kills faults policies models load streams signals threads} "
 suite_seconds=14400
 . tools/suites.sh
@@ -30,6 +30,8 @@ if wants faults; then  # each round in an order of its own
 fi
 if wants policies; then  # every combination of scorer, allocator, decode rule, preset and budget, on four prompts
   suite "soak-policies" env VLCACHE_TEST_COMBINATIONS=all $engine --gtest_brief=1 --gtest_filter='EveryCombination.*'
+  # every policy preempted at every place, and compressing KV while all pages are in use
+  suite "soak-preempted" env VLCACHE_TEST_REPLAYS=all VLCACHE_TEST_PAGES=all $engine --gtest_brief=1 --gtest_filter='Preempted.*:PagesForPolicies.*'
 fi
 if wants models; then  # configurations and processor files: an answer or one clear line
   step "soak-$models-damaged-models" python3 tools/damage_models.py --cases "$models" build/release/vlcache
@@ -41,6 +43,8 @@ if wants load; then
   tail -q -n 3 "$logs/soak-$requests-requests.log" "$logs/soak-$((2 * requests))-combinations.log"
 fi
 if wants streams; then
+  step "soak-$crowd_seconds-seconds-of-crowds" python3 tools/load/crowd.py --seconds "$crowd_seconds" build/release/vlcache
+  tail -q -n 5 "$logs/soak-$crowd_seconds-seconds-of-crowds.log"
   step "soak-$stream_seconds-seconds-of-streams" python3 tools/load/soak.py --seconds "$stream_seconds" build/release/vlcache
   tail -q -n 3 "$logs/soak-$stream_seconds-seconds-of-streams.log"
 fi

@@ -26,7 +26,7 @@ CROWDS = {
     "auto": (soak.MODEL, "6MiB", ["auto"], 12, 100),
     "per_error": (soak.MODEL, "6MiB", ["snapkv+per_error"], 12, 100),
     "draft": (soak.MODEL, "6MiB", ["pointer@answer:ahead=8+global"], 12, 100),
-    "mixed": (soak.MODEL, "24MiB", POLICIES, 24, 200),
+    "mixed": (soak.MODEL, "10MiB", POLICIES, 24, 200),
     "m-rope": (FIXTURES / "qwen2.5-vl-flat", "4MiB", POLICIES, 32, 100),
 }
 
@@ -45,6 +45,7 @@ def pool_of(name, seed=1):
         content.append({"type": "text", "text": f"Read the page. {'What is the TOTAL? ' * r.randrange(1, 12)}"})
         policy = policies[i % len(policies)]
         body = {"messages": [{"role": "user", "content": content}], "temperature": 0, "max_tokens": n_tokens, "ignore_eos": True, "n": 2 if i % 6 == 5 else 1}
+        body.update([{}, {"temperature": 0.7, "seed": i}, {"logprobs": True, "top_logprobs": 2}, {"response_format": {"type": "json_object"}}, {}][i % 5])
         body["vlcache"] = {"kv": policy, **({"kv_budget": budget_of(policy)} if budget_of(policy) else {})}
         pool.append(body)
     return pool
