@@ -89,7 +89,8 @@ class PrefixStore {
   TierSearch search(std::span<const Piece> pieces, Deadline deadline);
   int64_t piece_bytes(const Piece& piece) const;
   Load load(const Piece& piece, ChainedTier& from, Deadline by) const;
-  // Appends a piece that is ready to a cache that has the tokens before it. Throws Error(kOutOfPages) if no pages are free.
+  // Appends a piece that is ready to a cache that has the tokens before it. Throws Error(kOutOfPages) if no pages are
+  // free.
   void append(const Load& load, KvCache& cache);
   // Copies a layer that has arrived into the pages of a cache that has n_tokens: the piece's, or the first of them.
   void fill(const Load& load, int32_t layer, int32_t n_tokens, KvCache& cache) const;

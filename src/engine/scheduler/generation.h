@@ -21,6 +21,7 @@ class PrefixReuse;
 class TokenStream;
 class WaitingPrompt;
 
+// size: seen by the queue, by steps and by what ends it.
 class Generation {
  public:
   // Throws Error(kInput) for options out of range, and for a prompt that cannot be answered (check_prompt_fits).
@@ -32,8 +33,6 @@ class Generation {
   Sequence* sequence() { return sequence_; }  // null before start() of a request without one
   RequestImages& images() { return images_; }
   bool has_tokens() const { return !result_.tokens.empty(); }
-  // Whether the sequence does not have all tokens of the answer yet, because the request was preempted.
-  bool replays() const { return n_entered_ < result_.tokens.size(); }
   bool cancelled() const { return request_.callbacks.cancelled && request_.callbacks.cancelled(); }
 
   // ---- while it waits ---------------------------------------------------------------------------------------------
@@ -113,6 +112,8 @@ class Generation {
   void end_answer();
   void pass_on();
   bool before_answer() const { return n_entered_ == 0; }
+  // Whether the sequence does not have all tokens of the answer yet, because the request was preempted.
+  bool replays() const { return n_entered_ < result_.tokens.size(); }
   void choose_token(const Tensor& logits);
   void replay(std::span<const float> logits);
   void enter_token(int32_t token);

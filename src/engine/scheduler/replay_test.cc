@@ -255,7 +255,7 @@ class Preempted : public testing::Test {
 };
 
 // VLCACHE_TEST_REPLAYS=all takes every policy at every place under every way of reuse (make soak); else each policy
-// once or twice, places and ways in turn.
+// once or twice, places and ways one after the other.
 TEST_F(Preempted, GoesOnAsIfNothingHadHappened) {
   const std::vector<std::string> policies = all_policies();
   const char* const asked = std::getenv("VLCACHE_TEST_REPLAYS");

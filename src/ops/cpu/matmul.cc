@@ -218,23 +218,29 @@ struct BlockJob {
     float* sums = reinterpret_cast<float*>(memory + kStripBytes);
     for (int64_t column = columns.begin; column < columns.end; column += kPanel) {
       const int64_t n = std::min(kPanel, columns.end - column);
-      const BlockArgs args{.x = x + first * w.n_in,
-                           .n_rows = last - first,
-                           .n_in = w.n_in,
-                           .panel = source.panel(column / kPanel, source.quantised() ? values[at].get(0) : nullptr),
-                           .columns = round_up(n, kColumnUnit),
-                           .strips = reinterpret_cast<float*>(memory),
-                           .sums = sums};
-      w.dtype == DType::kBF16 ? block_simd_bf16(isa, args) : block_simd_f32(isa, args);
-      finish_tile(isa, {sums, kPanel, first, last - first, column, n}, epilogue, y);
+      const std::byte* panel = source.panel(column / kPanel, source.quantised() ? values[at].get(0) : nullptr);
+      for (int64_t row = first; row < last; row += kBlockRows) {
+        const int64_t n_rows = std::min(kBlockRows, last - row);
+        const BlockArgs args{.x = x + row * w.n_in,
+                             .n_rows = n_rows,
+                             .n_in = w.n_in,
+                             .panel = panel,
+                             .columns = round_up(n, kColumnUnit),
+                             .strips = reinterpret_cast<float*>(memory),
+                             .sums = sums};
+        w.dtype == DType::kBF16 ? block_simd_bf16(isa, args) : block_simd_f32(isa, args);
+        finish_tile(isa, {sums, kPanel, row, n_rows, column, n}, epilogue, y);
+      }
     }
   }
 };
 
 void run_blocks(const BlockJob& job) {
-  tiles_of(job.n_rows, job.w.n_out, {.most_rows = kBlockRows, .row_unit = kGroupRows})
-      .for_each(
-          [&](Columns columns, int64_t first, int64_t last, int thread) { job.run(columns, first, last, thread); });
+  TilingRules rules{.most_rows = kBlockRows, .row_unit = kGroupRows};
+  if (job.source.quantised()) rules.most_rows = kQuantRowBlock, rules.tasks_per_thread = kQuantTasksPerThread;
+  tiles_of(job.n_rows, job.w.n_out, rules).for_each([&](Columns columns, int64_t first, int64_t last, int thread) {
+    job.run(columns, first, last, thread);
+  });
 }
 
 // Of each thread of the pool.

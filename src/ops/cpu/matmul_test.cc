@@ -157,7 +157,7 @@ TEST_P(OnEveryIsa, ResultOfARowDoesNotDependOnTheNumberOfRows) {
   const bool on_tiles = isa >= Isa::kAmxBf16;
   Matmul matmul(isa, dtype);
   constexpr int64_t kRows = 400;
-  for (const auto& [n_out, n_in] : {std::pair<int64_t, int64_t>{100, 333}, {577, 600}, {33, 2049}, {3, 1}}) {
+  for (const auto& [n_out, n_in] : {std::pair<int64_t, int64_t>{100, 333}, {577, 600}, {33, 1030}, {3, 1}}) {
     const Rows source(dtype, n_out, n_in, 0, 0, 7), bias(dtype, 1, n_out, 0, 0, 8), x(dtype, kRows, n_in, 3);
     const Epilogue e{.bias = &bias.view, .act = Activation::kGelu};
     const Rows all(dtype, kRows, n_out);
