@@ -263,6 +263,10 @@ TEST_F(Preempted, GoesOnAsIfNothingHadHappened) {
   std::map<Place, int> n_checked, n_reached;
   size_t turn = 0;
   for (const std::string& policy : policies) {
+    if (!all && only_ref() && turn % 4 != 0) {  // sanitizers are slow
+      ++turn;
+      continue;
+    }
     for (const ReuseWay reuse : kReuseWays) {
       if (!all && reuse != kReuseWays[turn % kReuseWays.size()]) continue;
       for (const Place place : kPreemptedAt) {
