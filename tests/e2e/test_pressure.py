@@ -12,8 +12,8 @@ class Pressure(ProgramTest):
         if SHADOWED:
             self.skipTest("too slow under ThreadSanitizer")
         preempted = 0
-        for name in ("auto", "m-rope"):
-            said, errors = crowd.crowd(VLCACHE, name, 0)
+        for name, most in (("auto", 8), ("m-rope", 16)):
+            said, errors = crowd.crowd(VLCACHE, name, 0, most)
             self.assertEqual((said["lost"], said["wrong"], said["different"]), (0, 0, 0), errors)
             preempted += said["preemptions"]
         self.assertGreater(preempted, 0)  # pages did run out

@@ -35,8 +35,8 @@ def budget_of(policy):
     return {"full": None, "snapkv+per_error": "error=0.05"}.get(policy, "0.3")
 
 
-def pool_of(name, seed=1):
-    model, _, policies, n, n_tokens = CROWDS[name]
+def pool_of(name, n, seed=1):
+    model, _, policies, _, n_tokens = CROWDS[name]
     r = random.Random(seed)
     images = [path.read_bytes() for path in sorted((model / "demo").glob("*.png") if (model / "demo").exists() else model.glob("image-*.png"))]
     pool = []
@@ -61,9 +61,11 @@ def ask(server, body, stream):
     return [choice["message"]["content"] for choice in json.loads(reply.text)["choices"]]
 
 
-def crowd(vlcache, name, seconds):
+def crowd(vlcache, name, seconds, most=64):
+    """`most`: requests at once."""
     model, memory, _, n, _ = CROWDS[name]
-    pool = pool_of(name)
+    n = min(n, most)
+    pool = pool_of(name, n)
     alone = soak.Server(vlcache, "--kv-memory", memory, "--reuse", "off", model=model)
     expected = [ask(alone, body, False) for body in pool]
     alone.end()
