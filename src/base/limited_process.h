@@ -1,5 +1,5 @@
 // Runs helper programs on data that is not trusted: without a shell, with a minimal environment, under limits of time,
-// memory and output. A fault in the helper, or a file made to cause one, ends the helper alone.
+// memory and output, and in a sandbox. A fault in the helper, or a file made to cause one, ends the helper alone.
 #pragma once
 
 #include <chrono>
@@ -12,6 +12,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/sandbox.h"
 
 namespace vlcache {
 
@@ -36,6 +38,7 @@ struct ProcessLimits {
   int64_t memory_bytes = int64_t{1} << 30;  // of address space
   int64_t output_bytes = int64_t{32} << 20;
   int32_t threads = 1;  // that compute at the same time: processor time is limited to `time` for each
+  Sandbox sandbox;      // all of it, unless choose_sandbox has found that less works here
 };
 
 // What run_limited calls while a helper runs; either may be empty. What they throw ends the helper and is passed on.
@@ -46,9 +49,12 @@ struct ProcessCalls {
   std::function<void(std::span<const std::byte>)> take;
 };
 
+// ProcessOutcome::code of a program that could not be started.
+inline constexpr int kNotStarted = 127;
+
 struct ProcessOutcome {
   enum class End : uint8_t {
-    kExited,     // code: its exit status; 127: it could not be started
+    kExited,     // code: its exit status, or kNotStarted
     kSignal,     // code: the signal that ended it
     kLate,       // killed at the time limit
     kTooMuch,    // killed because it wrote more than output_bytes
@@ -66,8 +72,9 @@ struct ProcessOutcome {
 std::optional<std::filesystem::path> find_program(std::string_view name);
 
 // Runs a program to its end or to a limit; its process group is dead when this returns. It can write no file and leave
-// no core, and dies with the thread that waits for it. `cancelled` is called about 20 times a second. Throws Error(kIo)
-// if no process can be started. Any thread.
+// no core, and dies with the thread that waits for it. `cancelled` is called about 20 times a second. Where the kernel
+// refuses the sandbox, the program is not started: kNotStarted, and `errors` says why. Throws Error(kIo) if no process
+// can be started, or the kernel has no Landlock and its rules are asked for. Any thread.
 ProcessOutcome run_limited(const std::filesystem::path& program, const std::vector<std::string>& arguments,
                            const MemoryFile& input, const ProcessLimits& limits, const ProcessCalls& calls = {});
 

@@ -1,11 +1,13 @@
 """PDFs as users and clients send them: their pages are pictures, each by itself to the caches."""
 import base64
+import ctypes
 import json
 import os
 import pathlib
 import select
 import shutil
 import signal
+import subprocess
 import tempfile
 import time
 import unittest
@@ -16,6 +18,7 @@ from server import ServerProcess
 from test_server import QUESTION, Server
 
 DEMO = MODEL / "demo"
+COMPILER = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
 ENCRYPTED = ROOT / "tests/fixtures/pdf/encrypted.pdf"
 BOOK = make_pdf("Nothing", PAGE, DEMO / "table.png", DEMO / "two-1.png", DEMO / "two-2.png")  # two-1.png is PAGE
 RUN = ("run", "-m", MODEL, "--temperature", "0", "-n", "16", "--dtype", "f32")
@@ -175,14 +178,67 @@ class PdfServer(Server):
         self.assertEqual(self.ask([file_part(vlcache={"pages": 2})])["choices"][0]["message"]["content"].strip(), "TOTAL: 435.75")
 
 
+def has_landlock():
+    return ctypes.CDLL(None).syscall(444, None, ctypes.c_size_t(0), 1) > 0
+
+
+class Sandboxed(ProgramTest):
+    """Poppler's programs in a sandbox, of which an installation that it does not suit leaves out no more than it must."""
+
+    def setUp(self):
+        super().setUp()
+        self.bin = self.folder / "bin"
+        self.bin.mkdir()
+        self.book = self.folder / "book.pdf"
+        self.book.write_bytes(BOOK)
+        self.path = {"PATH": f"{self.bin}:{os.environ['PATH']}"}
+
+    def install(self, name, script):
+        (self.bin / name).write_text("#!/bin/sh\n" + script.replace("REAL", shutil.which(name)))
+        (self.bin / name).chmod(0o755)
+
+    def read(self):
+        """What standard error says of the sandbox while a page is read."""
+        p = run(*RUN, "-i", f"{self.book}#2", QUESTION, env=self.path)
+        self.assertEqual((p.returncode, p.stdout.strip()), (0, "TOTAL: 435.75"), p.stderr)
+        return [line for line in p.stderr.splitlines() if "Landlock" in line or "seccomp" in line]
+
+    @unittest.skipUnless(has_landlock(), "the kernel has no Landlock")
+    def test_what_suits_all_of_it_says_nothing(self):
+        self.assertEqual(self.read(), [])
+        shutil.copy(shutil.which("pdftocairo"), self.bin)
+        self.assertEqual(self.read(), [])
+
+    @unittest.skipUnless(has_landlock(), "the kernel has no Landlock")
+    def test_a_script_in_the_programs_place_runs_without_landlock(self):
+        self.install("pdftocairo", 'exec REAL "$@"\n')
+        said = self.read()
+        self.assertEqual(len(said), 1, said)
+        self.assertIn("the programs that read PDFs run without Landlock: ", said[0])
+        server = ServerProcess(["env", f"PATH={self.path['PATH']}", VLCACHE, "serve", "-m", MODEL, "--port", "0"])
+        self.addCleanup(server.kill)
+        self.assertEqual([line.rstrip() for line in server.log if "Landlock" in line], said)  # before it listens
+
+    def test_a_script_that_starts_programs_runs_without_a_sandbox(self):
+        self.install("pdftocairo", 'REAL "$@"\nexit $?\n')
+        said = self.read()
+        self.assertEqual(len(said), 1, said)
+        self.assertIn("the programs that read PDFs run without a seccomp filter and Landlock: ", said[0])
+
+    @unittest.skipUnless(has_landlock() and COMPILER, "the kernel has no Landlock, or there is no compiler")
+    def test_a_program_that_was_taken_over_can_do_nothing(self):
+        subprocess.run([COMPILER, "-std=c++20", "-o", self.bin / "pdfinfo", ROOT / "tests/sandbox_tries.cc", "-pthread"], check=True)
+        self.fails(*RUN, "-i", self.book, "hi", says="cannot be read: it is damaged (not refused:)", env=self.path)
+
+
 class StuckPrograms(ProgramTest):
-    """A drawing program that never ends."""
+    """A drawing program that never ends, and starts another one: the sandbox does not suit it."""
 
     def setUp(self):
         super().setUp()
         fake = self.folder / "bin"
         fake.mkdir()
-        (fake / "pdftocairo").write_text("#!/bin/sh\nsleep 1000 &\nwait\n")
+        (fake / "pdftocairo").write_text(f'#!/bin/sh\nif [ "$(wc -c </proc/self/fd/3)" -lt 1000 ]; then {shutil.which("pdftocairo")} "$@"; exit; fi\nsleep 1000 &\nwait\n')
         (fake / "pdftocairo").chmod(0o755)
         self.server = ServerProcess(["env", f"PATH={fake}:{os.environ['PATH']}", VLCACHE, "serve", "-m", MODEL, "--port", "0", "--grace", "2"]).ready()
         self.addCleanup(self.server.kill)

@@ -7,8 +7,8 @@
 #include <csignal>
 #include <cstdio>
 
-#include "base/limited_process.h"
 #include "base/signals.h"
+#include "io/document/pdf.h"
 #include "io/video/video.h"
 
 namespace vlcache {
@@ -130,7 +130,8 @@ HttpOptions http_options(const ServerFlags& flags) {
   http.host = flags.host;
   http.port = static_cast<uint16_t>(flags.port);
   http.max_body_bytes = static_cast<uint64_t>(flags.max_body_mib) << 20;
-  if (!flags.image_urls.empty() || find_program("pdftocairo") || can_decode_clips()) http.n_workers = kPatient;
+  const bool pdfs = can_read_pdfs(), clips = can_decode_clips();  // both choose their programs' sandboxes now
+  if (!flags.image_urls.empty() || pdfs || clips) http.n_workers = kPatient;
   http.tls_cert = flags.tls_cert;
   http.tls_key = flags.tls_key;
   return http;

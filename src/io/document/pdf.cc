@@ -20,6 +20,43 @@ constexpr int64_t kMaxTextBytes = int64_t{1} << 20;     // of a page
 constexpr size_t kMaxReason = 160;
 constexpr int64_t kEntryBytes = 256;  // of what is remembered, beside its bytes
 
+constexpr std::chrono::seconds kPageTime{10};  // it takes 0.1 s on an idle machine
+
+// A page with a word in a font that it does not bring.
+constexpr std::string_view kProbePage =
+    "%PDF-1.4\n"
+    "1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n"
+    "2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj\n"
+    "3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 60 20]/Contents 4 0 R\n"
+    "/Resources<</Font<</F<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>>>>>>>endobj\n"
+    "4 0 obj<</Length 28>>stream\n"
+    "BT/F 9 Tf 5 5 Td(Page)Tj ET \n"
+    "endstream\n"
+    "endobj\n"
+    "xref\n"
+    "0 5\n"
+    "0000000000 65535 f \n"
+    "0000000009 00000 n \n"
+    "0000000052 00000 n \n"
+    "0000000101 00000 n \n"
+    "0000000250 00000 n \n"
+    "trailer<</Size 5/Root 1 0 R>>\n"
+    "startxref\n"
+    "324\n"
+    "%%EOF\n";
+
+// Of poppler's programs: chosen once, by drawing that page.
+const Sandbox& poppler_sandbox() {
+  static const Sandbox sandbox = choose_sandbox_aloud("the programs that read PDFs", [](const Sandbox& tried) {
+    const std::optional<std::filesystem::path> program = find_program("pdftocairo");
+    if (!program) return ProcessOutcome{.code = kNotStarted};
+    const MemoryFile page(std::as_bytes(std::span(kProbePage)));
+    return run_limited(*program, {"-png", "-singlefile", kHelperInput, "-"}, page,
+                       {.time = kPageTime, .sandbox = tried});
+  });
+  return sandbox;
+}
+
 // What a program said last, on one line of printable ASCII: it may quote the document.
 std::string last_words(std::string_view errors) {
   while (!errors.empty() && (errors.back() == '\n' || errors.back() == ' ')) errors.remove_suffix(1);
@@ -91,8 +128,9 @@ class Programs {
     }
     arguments.emplace_back(kHelperInput);
     if (output != nullptr) arguments.emplace_back(output);
-    while (!places_.try_acquire_for(std::chrono::milliseconds(50))) check_goes_on();
     ProcessLimits limits = limits_;
+    limits.sandbox = poppler_sandbox();
+    while (!places_.try_acquire_for(std::chrono::milliseconds(50))) check_goes_on();
     limits.output_bytes = output_bytes;
     limits.time = std::min(limits.time, std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now()));
     limits.time = std::max(limits.time, std::chrono::milliseconds(1));
@@ -178,6 +216,11 @@ Sha256Digest key_of(const std::string& owner, const Sha256Digest& file, int32_t 
 bool is_pdf(std::span<const std::byte> bytes) {
   const std::string_view head(reinterpret_cast<const char*>(bytes.data()), std::min(bytes.size(), kHeaderBytes));
   return head.find("%PDF-") != std::string_view::npos;
+}
+
+bool can_read_pdfs() {
+  poppler_sandbox();
+  return find_program("pdftocairo").has_value();
 }
 
 std::vector<PdfPage> PdfReader::read(std::span<const std::byte> pdf, const PdfRequest& request) {

@@ -1,5 +1,5 @@
 // PdfReader turns pages of a PDF into PNG files and texts. poppler-utils does the work, in programs of their own that
-// are killed at limits of time, memory and output (base/limited_process.h).
+// are killed at limits of time, memory and output, and run in a sandbox (base/limited_process.h).
 #pragma once
 
 #include <chrono>
@@ -23,6 +23,10 @@ namespace vlcache {
 
 // Whether a file begins as PDFs do: within the first KiB, as viewers allow.
 bool is_pdf(std::span<const std::byte> bytes);
+
+// Whether poppler-utils is installed. The first call, or the first PDF, chooses the sandbox of its programs by drawing
+// a page, and warns on standard error of what this machine leaves out of it.
+bool can_read_pdfs();
 
 struct PdfRequest {
   std::string where;                // begins the message of every error
@@ -52,7 +56,7 @@ class PdfReader {
   static constexpr int64_t kMaxKnownBytes = int64_t{64} << 20;
   static constexpr std::chrono::seconds kMaxTime{180};  // of all pages of a request
 
-  // page: limits of each program that is run.
+  // page: limits of each program that is run; their sandbox is chosen as can_read_pdfs says.
   explicit PdfReader(const ProcessLimits& page = {}) : page_limits_(page) {}
 
   // Pages in the order selected. Throws Error: kUnsupported (poppler-utils is not installed), kInput (no PDF, damaged,

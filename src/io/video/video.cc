@@ -1,6 +1,7 @@
 #include "io/video/video.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <optional>
 #include <semaphore>
@@ -31,6 +32,24 @@ std::optional<std::filesystem::path> find_helper() {
   return std::nullopt;
 }
 
+constexpr std::chrono::seconds kPixelTime{10};  // it takes 0.1 s on an idle machine
+
+// A GIF of one white pixel.
+constexpr std::array<uint8_t, 35> kProbeClip{'G', 'I',  'F',  '8',  '9', 'a', 1, 0,    1, 0, 0x80, 0,
+                                             0,   0xff, 0xff, 0xff, 0,   0,   0, ',',  0, 0, 0,    0,
+                                             1,   0,    1,    0,    0,   2,   2, 0x44, 1, 0, ';'};
+
+// Of vlcache-video: chosen once, by decoding that clip.
+const Sandbox& helper_sandbox(const std::filesystem::path& helper) {
+  static const Sandbox sandbox =
+      choose_sandbox_aloud("the programs that decode videos", [&helper](const Sandbox& tried) {
+        const MemoryFile clip(std::as_bytes(std::span(kProbeClip)));
+        return run_limited(helper, {kHelperInput, "frames", "1", "1", "1", "1", "0"}, clip,
+                           {.time = kPixelTime, .sandbox = tried});
+      });
+  return sandbox;
+}
+
 // One run of vlcache-video on a clip.
 class HelperRun {
  public:
@@ -58,7 +77,8 @@ class HelperRun {
     const ProcessLimits process{.time = limits_.time,
                                 .memory_bytes = limits_.memory_bytes + std::ssize(*video_.clip),
                                 .output_bytes = kLineBytes + std::ssize(indices) * (frame_bytes + kLineBytes),
-                                .threads = n_threads};
+                                .threads = n_threads,
+                                .sandbox = helper_sandbox(*helper)};
     HelperOutput output(indices, limits_, take);
     const MemoryFile file(*video_.clip);
     const ProcessOutcome outcome = [&] {
@@ -105,7 +125,7 @@ class HelperRun {
       refuse(ErrorCode::kInput,
              format("the clip ended its decoder (signal %d): it is damaged, or made to do that", outcome.code));
     }
-    if (outcome.code == 127) {
+    if (outcome.code == kNotStarted) {
       refuse(ErrorCode::kIo, "vlcache-video cannot be started: " + last_line(outcome.errors));
     }
     const std::string words = last_line(outcome.errors);
@@ -178,7 +198,11 @@ void decode_frames(const EncodedVideo& video, const VideoInfo& info, std::span<c
 
 }  // namespace
 
-bool can_decode_clips() { return find_helper().has_value(); }
+bool can_decode_clips() {
+  const std::optional<std::filesystem::path> helper = find_helper();
+  if (helper) helper_sandbox(*helper);
+  return helper.has_value();
+}
 
 VideoInfo probe_video(const EncodedVideo& video, const VideoLimits& limits, const VideoCancelled& cancelled) {
   if (video.clip == nullptr) return info_of_frames(video, limits);

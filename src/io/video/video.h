@@ -1,5 +1,6 @@
 // Videos: a clip's file or a list of frame images becomes VideoInfo and RGB frames. Clips are decoded by vlcache-video,
-// a program of its own under limits (src/video_helper), so that a fault in a clip or decoder ends that program alone.
+// a program of its own under limits and in a sandbox (src/video_helper), so that a fault in a clip or decoder ends that
+// program alone.
 #pragma once
 
 #include <chrono>
@@ -50,7 +51,8 @@ using VideoCancelled = std::function<bool()>;
 // One decoded frame and its number. The image may be moved from.
 using TakeFrame = std::function<void(int64_t index, Image&& frame)>;
 
-// Whether vlcache-video is where it is looked for: beside this program.
+// Whether vlcache-video is where it is looked for: beside this program. The first call, or the first clip, chooses its
+// sandbox by decoding a pixel, and warns on standard error of what this machine leaves out of it.
 bool can_decode_clips();
 
 // Throws Error: kUnsupported (no video, an unknown format; vlcache-video is missing: says what to do), kInput (damaged,
