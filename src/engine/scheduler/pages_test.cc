@@ -106,7 +106,7 @@ class PagesForPolicies : public testing::Test {
 TEST_F(PagesForPolicies, AreFoundForEveryPolicy) {
   const char* const asked = std::getenv("VLCACHE_TEST_PAGES");
   const bool all = asked != nullptr && std::strcmp(asked, "all") == 0;
-  const size_t stride = only_ref() ? 39 : 13;  // sanitizers are slow
+  const size_t stride = only_ref() ? 80 : 13;  // sanitizers are slow
   size_t n = 0;
   for (const std::string& policy : all_policies()) {
     if (!suits(policy) || (!all && n++ % stride != 0)) continue;
