@@ -35,12 +35,11 @@ class HttpServer::Impl {
     thread_ = std::thread([this] { io_.run(); });
   }
   ~Impl() {
-    shared_.workers.stop();
-    shared_.urgent.stop();
-    shared_.workers.join();
-    shared_.urgent.join();
+    for (auto* pool : {&shared_.workers, &shared_.urgent}) (*pool)->stop();
+    for (auto* pool : {&shared_.workers, &shared_.urgent}) (*pool)->join();
     io_.stop();
-    thread_.join();
+    thread_.join();  // nothing posts to the pools any more
+    for (auto* pool : {&shared_.workers, &shared_.urgent}) pool->reset();
   }
 
   uint16_t port() const { return port_; }

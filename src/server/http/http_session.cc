@@ -418,7 +418,7 @@ void HttpSession::on_request() {
     if (refusal) return reply->send(*std::move(refusal));
     shared_.handler(std::move(r), std::move(reply));
   };
-  asio::post(urgent ? shared_.urgent : shared_.workers, std::move(handle));
+  asio::post(urgent ? *shared_.urgent : *shared_.workers, std::move(handle));
 }
 
 // While a reply is in progress nothing is read; a peek at the socket shows whether the client has gone.
@@ -447,8 +447,9 @@ void HttpSession::read_ahead() {
   });
 }
 
-HttpShared::HttpShared(const HttpOptions& o, HttpServer::Handler h)
-    : options(o), handler(std::move(h)), workers(static_cast<size_t>(std::max(1, o.n_workers))) {
+HttpShared::HttpShared(const HttpOptions& o, HttpServer::Handler h) : options(o), handler(std::move(h)) {
+  workers.emplace(static_cast<size_t>(std::max(1, o.n_workers)));
+  urgent.emplace(size_t{1});
   if (!o.tls_cert.empty()) tls = server_tls(o.tls_cert, o.tls_key);
 }
 

@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 
 #include "server/http/http_server.h"
@@ -42,8 +43,9 @@ struct HttpShared {
   std::unique_ptr<boost::asio::ssl::context> tls;  // null: plain HTTP
   std::atomic<bool> draining{false};
   HttpSessions sessions;
-  boost::asio::thread_pool workers;
-  boost::asio::thread_pool urgent{1};  // for HttpOptions::is_urgent
+  // Handlers. What is queued in them holds replies, which post to the sockets' context when they are destroyed: they
+  // are destroyed before it.
+  std::optional<boost::asio::thread_pool> workers, urgent;  // the latter, of one thread, for HttpOptions::is_urgent
 };
 
 // Reads and writes in the thread of the socket's context. Without room, replies 503 and closes.
