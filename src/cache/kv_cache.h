@@ -50,7 +50,7 @@ class KvCache {
   // later appends of the step do not lengthen the view; null: the live lengths. A view is valid until tables grow
   // (reserve) or slots are removed. A layer that shares another's KV takes nothing: its view is the other's, up to the
   // last of `tokens`. biases: of the slots of each token (KvView::slot_bias); empty: 0. Throws Error(kOutOfPages) when
-  // pool or capacity is exhausted; then no length of this layer has changed.
+  // the pool is exhausted, Error(kMemory) when the capacity is; then no length of this layer has changed.
   KvView append(int32_t layer, std::span<const int32_t> tokens, int32_t* lengths = nullptr,
                 std::span<const float> biases = {});
   KvView view(int32_t layer) const;
