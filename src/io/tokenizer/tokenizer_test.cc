@@ -92,7 +92,9 @@ TEST_P(TokenizerFixture, StopsBeyondTheTokensAskedFor) {
     const std::vector<int32_t> all = tokenizer_.encode(lines[k], false);
     const auto n = std::ssize(all);
     EXPECT_EQ(tokenizer_.encode(lines[k], false, {.max_tokens = n}), all) << lines[k];
-    if (n > 0) EXPECT_THROW(tokenizer_.encode(lines[k], false, {.max_tokens = n - 1}), TextTooLong) << lines[k];
+    if (n > 0) {
+      EXPECT_THROW(tokenizer_.encode(lines[k], false, {.max_tokens = n - 1}), TextTooLong) << lines[k];
+    }
   }
 }
 
