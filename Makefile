@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 
-.PHONY: build demo test check soak bench eval eval-wordpage clients lint format fuzz deps deps-test clean help
+.PHONY: build demo test check tsan soak bench eval eval-wordpage clients lint format fuzz deps deps-test clean help
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -18,6 +18,9 @@ test: deps-test  ## everything CI checks: lint, unit, golden and end-to-end test
 
 check: deps-test  ## before every commit: lint of changed files, quick tests
 	@tools/check.sh
+
+tsan: deps-test  ## unit tests of all that threads share under ThreadSanitizer; writes tools/tsan-passed (8 minutes)
+	@tools/tsan.sh
 
 soak: deps-test  ## rare faults, often: 1,000 writers killed, fault tests in rounds, every combination of policies, thousands of requests (some hours)
 	@tools/soak.sh

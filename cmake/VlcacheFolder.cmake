@@ -1,3 +1,10 @@
+# Folders whose parsers libFuzzer leads by coverage; elsewhere coverage only costs.
+set(VLCACHE_PARSING "io|grammar|api|store|server|server_http|reuse|base")
+# Folders that compute nothing for long: quick to compile counts for more than quick to run. The second list is for
+# sanitized builds alone.
+set(VLCACHE_WAITING "api|server|server_http|cli|analysis")
+set(VLCACHE_WAITING_SANITIZED "grammar|store|reuse")
+
 # vlcache_folder(NAME [DEPENDS targets...]): the static library `vlcache_NAME` of the current folder (dashes for slashes),
 # plus its unit tests (`*_test.cc` -> vlcache_NAME_test, see VlcacheTests.cmake) and its fuzz targets (`*_fuzz.cc`, which
 # are part of the program vlcache_fuzz).
@@ -26,11 +33,13 @@ function(vlcache_folder name)
   if(VLCACHE_UNITY AND NOT arg_ALONE)
     vlcache_batches(vlcache_${name} ${VLCACHE_UNITY_BATCH})
   endif()
-  if(VLCACHE_FUZZ AND NOT name MATCHES "^ops")  # coverage leads the fuzzer through parsers; in arithmetic it only costs
+  if(VLCACHE_FUZZ AND name MATCHES "^(${VLCACHE_PARSING})$")
     target_compile_options(vlcache_${name} PRIVATE -fsanitize=fuzzer-no-link)
   endif()
-  if(VLCACHE_SANITIZE AND name MATCHES "^(api|server|cli|analysis)$")  # nothing there computes for long
+  if(VLCACHE_SANITIZE AND name MATCHES "^(${VLCACHE_WAITING}|${VLCACHE_WAITING_SANITIZED})$")
     target_compile_options(vlcache_${name} PRIVATE -O0)
+  elseif(name MATCHES "^(${VLCACHE_WAITING})$")
+    target_compile_options(vlcache_${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   endif()
   set(alone)
   if(arg_ALONE)

@@ -2,15 +2,17 @@
 #   VLCACHE_TESTS  ON       all of them
 #                  kernels  those of modules whose arithmetic depends on the machine's instruction set, or that the builds
 #                           with ops/ref alone leave out
-#                  threads  those of what threads share
+#                  threads  those of what threads share in base, store and server/http: what `make test` runs under TSan
+#                  all-threads  these and those of the server and of the engine beside tiers: `make tsan`
 #                  OFF      none
 set(kernel_tests
   "/ops/" "/model/" "/engine/" "/server/" "/tests/" "base/row_codec_test" "policy/attention_fit/"
   "cache/sweep_allocations_test" "store/disk_syscalls_test")
-set(thread_tests
-  "base/threads_test" "/store/" "/server/" "engine/(reuse/(slow_tiers|stored_images)|scheduler/accounting)_test")
-string(REPLACE ";" "|" VLCACHE_KERNEL_TESTS "${kernel_tests}")
-string(REPLACE ";" "|" VLCACHE_THREAD_TESTS "${thread_tests}")
+set(thread_tests "base/threads_test" "/store/" "/server/http/")
+set(all_thread_tests ${thread_tests} "/server/" "engine/(reuse/(slow_tiers|stored_images)|scheduler/accounting)_test")
+string(REPLACE ";" "|" VLCACHE_TESTS_kernels "${kernel_tests}")
+string(REPLACE ";" "|" VLCACHE_TESTS_threads "${thread_tests}")
+string(REPLACE ";" "|" VLCACHE_TESTS_all-threads "${all_thread_tests}")
 
 # Programs that run long are cut into so many parts, which ctest runs beside each other, these first.
 set(VLCACHE_PARTS_engine 6)
@@ -24,6 +26,9 @@ set(VLCACHE_PARTS_io 2)
 # What tools/check.sh leaves to tools/test.sh: servers and files that must wait, and the same once more.
 set(VLCACHE_SLOW_TESTS "^(store|golden-avx2)")
 
+# Programs that wait more than they compute; ctest counts the others as two.
+set(VLCACHE_WAITING_TESTS "base|io|store|grammar|reuse|api|server|server_http|cli")
+
 # All test programs of a build, and nothing that no test runs: what sanitizers are built for.
 add_custom_target(vlcache_tests)
 
@@ -32,10 +37,8 @@ add_custom_target(vlcache_tests)
 # has a folder of its own for temporary files.
 function(vlcache_unit_tests name)
   cmake_parse_arguments(arg "ALONE" "" "FILES;DEPENDS" ${ARGN})
-  if(VLCACHE_TESTS STREQUAL kernels)
-    list(FILTER arg_FILES INCLUDE REGEX "${VLCACHE_KERNEL_TESTS}")
-  elseif(VLCACHE_TESTS STREQUAL threads)
-    list(FILTER arg_FILES INCLUDE REGEX "${VLCACHE_THREAD_TESTS}")
+  if(DEFINED VLCACHE_TESTS_${VLCACHE_TESTS})
+    list(FILTER arg_FILES INCLUDE REGEX "${VLCACHE_TESTS_${VLCACHE_TESTS}}")
   elseif(NOT VLCACHE_TESTS)
     return()
   endif()
@@ -50,6 +53,7 @@ function(vlcache_unit_tests name)
     target_link_libraries(${program} PRIVATE vlcache_${name})
   endif()
   target_link_libraries(${program} PRIVATE ${arg_DEPENDS} GTest::gtest_main GTest::gmock)
+  target_sources(${program} PRIVATE $<TARGET_OBJECTS:vlcache_cpu_seconds>)
   if(NOT VLCACHE_REF_ONLY)
     target_sources(${program} PRIVATE $<TARGET_OBJECTS:vlcache_instruction_set_limit>)
     target_link_libraries(${program} PRIVATE vlcache_ops_cpu)
@@ -83,6 +87,9 @@ function(vlcache_run_tests name program)
     add_test(NAME ${test} COMMAND ${program} --gtest_brief=1 --gtest_output=xml:${CMAKE_BINARY_DIR}/results/${test}.xml)
     if(NOT name MATCHES "${VLCACHE_SLOW_TESTS}")
       set_tests_properties(${test} PROPERTIES LABELS quick)
+    endif()
+    if(NOT name MATCHES "^(${VLCACHE_WAITING_TESTS})$")
+      set_tests_properties(${test} PROPERTIES PROCESSORS 2)
     endif()
     set_tests_properties(${test} PROPERTIES TIMEOUT 1500 COST ${n_parts} ENVIRONMENT
       "GTEST_TOTAL_SHARDS=${n_parts};GTEST_SHARD_INDEX=${index};TMPDIR=${folder};TEST_TMPDIR=${folder};${ARGN}")

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <concepts>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 
@@ -18,6 +19,19 @@ std::string error_of(const F& f) {
     return e.what();
   }
   return "no error";
+}
+
+// Whether tests do a part of their work, for the time that sanitizers take: in sanitized builds, unless
+// VLCACHE_TEST_FULL is set (`make soak`).
+inline bool shortened() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  constexpr bool kSanitized = true;
+#elif defined(__has_feature)
+  constexpr bool kSanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
+#else
+  constexpr bool kSanitized = false;
+#endif
+  return kSanitized && std::getenv("VLCACHE_TEST_FULL") == nullptr;
 }
 
 // The folder of a small model with the real architecture and random weights (tests/fixtures/models).

@@ -1,14 +1,18 @@
 #!/usr/bin/env bash
 # Configures and builds a preset:  tools/build.sh PRESET [TARGET...]
+# Of the builds of `make test`, build/PRESET/units.txt gets a line for each compiled unit: CPU seconds of user and system,
+# largest memory in kB, command (tools/budgets.py reads it).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=$1
 shift
-launcher=()  # where nothing is kept from build to build, ccache only costs
-[ -z "${CI:-}" ] && command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+launcher=
+case $preset in ci | asan | tsan) launcher="/usr/bin/time;-a;-o;$PWD/build/$preset/units.txt;-f;%U %S %M %C" ;; esac
+# Where nothing is kept from build to build, ccache only costs.
+[ -z "${CI:-}" ] && command -v ccache >/dev/null && launcher="${launcher:+$launcher;}ccache"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-cmake --preset "$preset" "${launcher[@]}" >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
+cmake --preset "$preset" "-DCMAKE_CXX_COMPILER_LAUNCHER=$launcher" >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
 targets=()
 for t in "$@"; do targets+=(--target "$t"); done
 cmake --build --preset "$preset" "${targets[@]}"

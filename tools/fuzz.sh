@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Runs every fuzz target for SECONDS from its committed corpus, as many at a time as there are cores:  tools/fuzz.sh SECONDS
+# "plan" for SECONDS: those that tools/fuzz_plan.py chooses for this commit, 30 s in all.
 # New inputs go to build/fuzz/corpus, crashes to build/fuzz/crashes; a crash fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -27,11 +28,15 @@ fuzz() {
 }
 export -f fuzz
 
-"$program" >build/fuzz/targets.txt
+if [ "$seconds" = plan ]; then
+  python3 tools/fuzz_plan.py >build/fuzz/targets.txt
+else
+  "$program" | sed "s/\$/ $seconds/" >build/fuzz/targets.txt
+fi
 total=$(wc -l <build/fuzz/targets.txt)
 rc=0
-# One argument list per target; xargs goes on after a failure and returns 123.
-xargs -P "$(nproc)" -I{} bash -c "fuzz $program $seconds {} || exit 1" <build/fuzz/targets.txt >build/fuzz/results.txt || rc=$?
+# One line per target; xargs goes on after a failure and returns 123.
+xargs -P "$(nproc)" -L1 bash -c "fuzz $program \"\$2\" \"\$1\" || exit 1" - <build/fuzz/targets.txt >build/fuzz/results.txt || rc=$?
 cat build/fuzz/results.txt
 echo "fuzzers: $(grep -c '^ok: ' build/fuzz/results.txt || true) of $total passed"
 [ "$rc" = 0 ] && [ "$total" -gt 0 ]

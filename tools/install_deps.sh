@@ -11,7 +11,7 @@ build=(
   libjs-katex poppler-utils libavformat-dev libavcodec-dev libswscale-dev libavutil-dev
 )
 test=(
-  ccache git libgtest-dev libgmock-dev redis-server python3-jsonschema clang-14 libclang-rt-14-dev clang-format-14
+  ccache git time libgtest-dev libgmock-dev redis-server python3-jsonschema clang-14 libclang-rt-14-dev lld-14 clang-format-14
   chromium fonts-dejavu-core python3-venv
 )
 packages=()

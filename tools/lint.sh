@@ -14,4 +14,5 @@ fi
 python3 tools/check_layers.py || status=1
 python3 tools/check_sizes.py || status=1
 python3 tools/check_words.py || status=1
+python3 tools/check_tsan.py || status=1
 exit $status

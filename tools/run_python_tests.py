@@ -40,19 +40,37 @@ def classes_of(folder, only):
     return list(found.items())
 
 
+def cpu_seconds():
+    """Of this process and all that descend from it: user and system time, that of ended and awaited children included."""
+    children, seconds = {}, {}
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()  # from the state on
+            children.setdefault(int(fields[1]), []).append(int(stat.parent.name))
+            seconds[int(stat.parent.name)] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    total, open_processes = 0.0, [os.getpid()]
+    while open_processes:
+        process = open_processes.pop()
+        total += seconds.get(process, 0.0)
+        open_processes += children.get(process, [])
+    return total
+
+
 class Reporter(unittest.TestResult):
-    """Writes a line for each test to a pipe: kind, seconds, id, text; \\0 between them."""
+    """Writes a line for each test to a pipe: kind, seconds, CPU seconds, id, text; \\0 between them."""
 
     def __init__(self, to):
         super().__init__()
         self.to, self.begin = to, time.monotonic()  # begin: also of what is no test, a class that cannot be set up
+        self.cpu_begin = cpu_seconds()
 
     def startTest(self, test):
         super().startTest(test)
-        self.begin = time.monotonic()
+        self.begin, self.cpu_begin = time.monotonic(), cpu_seconds()
 
     def say(self, kind, test, text=""):
-        fields = [kind, f"{time.monotonic() - self.begin:.3f}", test.id(), text.replace("\n", "\x01")]
+        seconds, cpu = time.monotonic() - self.begin, cpu_seconds() - self.cpu_begin
+        fields = [kind, f"{seconds:.3f}", f"{max(cpu, 0):.2f}", test.id(), text.replace("\n", "\x01")]
         print("\0".join(fields), file=self.to, flush=True)
 
     def addSuccess(self, test):
@@ -86,7 +104,7 @@ def work(folder, ids):
 
 
 def run_class(folder, name, ids, timeout):
-    """[(kind, seconds, id, text)] of a class."""
+    """[(kind, seconds, CPU seconds, id, text)] of a class."""
     command = [sys.executable, __file__, "--work", str(folder), *ids]
     worker = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               text=True, errors="replace", start_new_session=True)
@@ -101,22 +119,23 @@ def run_class(folder, name, ids, timeout):
     results = []
     for line in output.splitlines():
         fields = line.split("\0")
-        if len(fields) == 4:
-            results.append((fields[0], float(fields[1]), fields[2], fields[3].replace("\x01", "\n")))
-    reported = [test for _, _, test, _ in results]  # a failed subtest as "id [what]", a class without a start as "setUpClass (..)"
+        if len(fields) == 5:
+            results.append((fields[0], float(fields[1]), float(fields[2]), fields[3], fields[4].replace("\x01", "\n")))
+    reported = [test for _, _, _, test, _ in results]  # a failed subtest as "id [what]", a class without a start as "setUpClass (..)"
     missing = {i for i in ids if not any(test.startswith(i) for test in reported)}
     if missing and not problem and not any(test.startswith("setUpClass") for test in reported):
         problem = f"{len(missing)} tests did not run: {', '.join(sorted(missing))}"
     if problem:
-        results.append(("failed", 0.0, name, f"{problem}\n{errors[-4000:]}"))
+        results.append(("failed", 0.0, 0.0, name, f"{problem}\n{errors[-4000:]}"))
     return results
 
 
 def write_junit(file, results):
     suite = ET.Element("testsuite", name="python", tests=str(len(results)))
-    for kind, seconds, name, text in results:
+    for kind, seconds, cpu, name, text in results:
         owner, _, test = name.rpartition(".")
         case = ET.SubElement(suite, "testcase", classname=owner, name=test, time=f"{seconds:.3f}")
+        ET.SubElement(ET.SubElement(case, "properties"), "property", name="cpu_seconds", value=f"{cpu:.2f}")
         if kind != "passed":
             element = ET.SubElement(case, "skipped" if kind == "skipped" else "failure")
             element.text = "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
@@ -151,7 +170,7 @@ def main():
             some = run_class(folder, name, ids, args.timeout)
             with lock:
                 results.extend(some)
-                for kind, _, test, text in some:
+                for kind, _, _, test, text in some:
                     if kind == "failed":
                         print(f"FAILED: {test}\n{text}", flush=True)
 
@@ -164,7 +183,7 @@ def main():
         write_junit(args.junit, results)
     n = {kind: sum(r[0] == kind for r in results) for kind in ("passed", "failed", "skipped")}
     print("the slowest tests:")
-    for _, seconds, name, _ in sorted(results, key=lambda r: -r[1])[:10]:
+    for _, seconds, _, name, _ in sorted(results, key=lambda r: -r[1])[:10]:
         print(f"{seconds:8.1f} s  {name}")
     print(f"Ran {len(results)} tests in {time.monotonic() - begin:.0f} s: "
           f"{n['passed']} passed, {n['failed']} failed, {n['skipped']} skipped")
