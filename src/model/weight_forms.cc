@@ -29,7 +29,7 @@ std::optional<QuantForm> form_of(WeightChoice choice, MatrixRole role) {
 
 std::optional<QuantForm> form_near_grid(const std::optional<QuantForm>& form, float distance) {
   // Of Qwen2.5-Coder-0.5B and SmolLM2-135M, as they are, moved and fine-tuned: 0.004 of a step at most if they lie on
-  // it, 0.07 to 0.20 if they were moved from it, 0.19 to 0.24 if they know of none (docs/weights.md).
+  // it, 0.07 to 0.20 if they were moved from it, 0.19 to 0.24 if they know of none (docs/studies/weights.md).
   constexpr float kOnGrid = 0.02f, kFree = 0.2f;
   return form && form->bits < 8 && distance > kOnGrid && distance < kFree ? kInt8 : form;
 }

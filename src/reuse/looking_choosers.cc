@@ -13,7 +13,7 @@ namespace vlcache {
 namespace {
 
 constexpr double kShare = 0.15;      // from arXiv:2405.16444's experiments
-constexpr double kAskedShare = 0.1;  // 94 % of the accuracy on questions about two pages (docs/reuse.md)
+constexpr double kAskedShare = 0.1;  // 94 % of the accuracy on questions about two pages (docs/studies/reuse.md)
 // Computed values depend on the prompt from layer 1 on: layer 0's K and V come from the embeddings alone.
 constexpr int32_t kLookedAt = 1;
 

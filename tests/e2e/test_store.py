@@ -473,7 +473,7 @@ class Redis(ProgramTest):
 
 
 class Clusters(ProgramTest):
-    COMMANDS = "+ping +get +set +getrange +exists +unlink +pexpire +persist +scan +object|idletime +asking +cluster|slots +cluster|nodes"  # docs/reuse.md
+    COMMANDS = "+ping +get +set +getrange +exists +unlink +pexpire +persist +scan +object|idletime +asking +cluster|slots +cluster|nodes"  # docs/tiers.md
 
     def cluster(self, *more, **kwargs):
         cluster = RedisCluster(self.folder, *more, **kwargs)
