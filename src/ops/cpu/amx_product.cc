@@ -1,10 +1,10 @@
 // Cuts a product with many rows into tasks, these into blocks of weights, and walks the rows past each block.
 //
 // Tried on two cores of a Sapphire Rapids before it was built (weights not in a cache, percent of the peak;
-// docs/studies/benchmarks.md): 512 rows of 2048 inputs 13 with panels one by one and x as it lies, 37 in blocks of 256 outputs
-// and 2048 inputs. While other tenants take the caches: 19 and 20; of 5632 inputs 12 and 13, and 9 without a cut of the
-// inputs. Within a block, the order of outputs, inputs and rows changed little, and so did prefetching the next block
-// between products.
+// docs/studies/benchmarks.md): 512 rows of 2048 inputs 13 with panels one by one and x as it lies, 37 in blocks of 256
+// outputs and 2048 inputs. While other tenants take the caches: 19 and 20; of 5632 inputs 12 and 13, and 9 without a
+// cut of the inputs. Within a block, the order of outputs, inputs and rows changed little, and so did prefetching the
+// next block between products.
 #include "ops/cpu/amx_product.h"
 
 #include <unistd.h>
