@@ -15,4 +15,5 @@ python3 tools/check_layers.py || status=1
 python3 tools/check_sizes.py || status=1
 python3 tools/check_words.py || status=1
 python3 tools/check_tsan.py || status=1
+python3 tools/draw.py --check || status=1
 exit $status
