@@ -232,8 +232,8 @@ def kv_recomputed():
     stack(d, 150, 58, [("new", 4), ("new", 9), (known, n), ("new", 9)])
     d.text(20, 72, "last layer", "soft small")
     d.text(20, 140, "first layer", "soft small")
-    d.text(20, 166, "The first tokens of P have never seen text B and Q: they enter the first layers like new tokens, and their rows are", "soft small")
-    d.text(20, 182, "dropped as the plan says. In each layer a row that is computed attends to loaded and computed KV alike.", "soft small")
+    d.text(20, 166, "No token of P has seen text B and Q; the KV of the first ones differs most. They enter the first layers like new tokens,", "soft small")
+    d.text(20, 182, "and their rows are dropped as the plan says. Computed rows attend to loaded and computed KV alike.", "soft small")
     d.legend(212, ("new", "computed in this prompt"), ("image", "loaded from the record"))
     return d
 
