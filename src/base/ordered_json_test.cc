@@ -37,7 +37,7 @@ TEST(OrderedJson, ErrorsAreThoseOfTheLibrary) {
                                  "{1:2}", "[\"\\ud800\"]", "\xEF\xBB\xBF\xEF\xBB\xBF{}", "[-]", "\"\x01\""}) {
     std::string expected;
     try {
-      static_cast<void>(OrderedJson::parse(text));
+      [[maybe_unused]] const OrderedJson parsed = OrderedJson::parse(text);
     } catch (const OrderedJson::parse_error& e) {
       expected = "t: not valid JSON at byte " + std::to_string(e.byte);
     } catch (const OrderedJson::exception& e) {
