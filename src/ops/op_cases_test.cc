@@ -1,5 +1,5 @@
 // Every backend against ops/ref in f32, on every case of the table; and docs/ops.md against the table.
-#include "ops/op_cases.h"
+#include "ops/cases/op_cases.h"
 
 #include <gtest/gtest.h>
 
@@ -156,12 +156,20 @@ INSTANTIATE_TEST_SUITE_P(All, OpAgreement, testing::ValuesIn(pairings()), [](con
 });
 
 TEST(OpTable, EveryCaseBelongsToAnOpAndHasAUniqueName) {
-  std::set<std::string> ops, names;
+  std::set<std::string> ops;
   for (const OpInfo& info : op_infos()) ops.insert(std::string(info.op));
-  for (const OpCase& c : op_cases()) {
-    EXPECT_EQ(ops.count(c.op), 1u) << c.op;
-    EXPECT_TRUE(names.insert(c.name()).second) << "twice: " << c.name();
+  for (const std::vector<OpCase>& cases : {op_cases(), op_bench_cases()}) {
+    std::set<std::string> names;
+    for (const OpCase& c : cases) {
+      EXPECT_EQ(ops.count(c.op), 1u) << c.op;
+      EXPECT_TRUE(names.insert(c.name()).second) << "twice: " << c.name();
+    }
   }
+}
+
+// Else bench/op_bench has nothing to compare its times with.
+TEST(OpTable, EveryBenchCaseStatesItsWork) {
+  for (const OpCase& c : op_bench_cases()) EXPECT_GT(c.flops + c.bytes, 0) << c.name();
 }
 
 // The comparison itself must be able to fail.

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "base/threads.h"
+#include "ops/cases/op_case_maker.h"
+#include "ops/cases/op_cases.h"
 #include "ops/factory.h"
-#include "ops/op_case_maker.h"
-#include "ops/op_cases.h"
 
 namespace vlcache {
 namespace {

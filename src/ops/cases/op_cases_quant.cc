@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "base/quant_blocks.h"
-#include "ops/op_case_maker.h"
-#include "ops/op_case_tables.h"
+#include "ops/cases/op_case_maker.h"
+#include "ops/cases/op_case_tables.h"
 
 namespace vlcache {
 namespace {

@@ -1,7 +1,7 @@
 #include <numeric>
 
-#include "ops/op_case_maker.h"
-#include "ops/op_case_tables.h"
+#include "ops/cases/op_case_maker.h"
+#include "ops/cases/op_case_tables.h"
 
 namespace vlcache {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/op_cases.h"
+#include "ops/cases/op_cases.h"
 
 namespace vlcache {
 

@@ -1,6 +1,6 @@
-#include "ops/op_cases.h"
+#include "ops/cases/op_cases.h"
 
-#include "ops/op_case_tables.h"
+#include "ops/cases/op_case_tables.h"
 
 namespace vlcache {
 
@@ -62,9 +62,10 @@ std::string ops_markdown() {
   std::string text =
       "# Ops\n\n"
       "What every backend does; shapes and exact formulas are in `src/ops/backend.h`. Made from the table in\n"
-      "`src/ops/op_cases.cc`, which also drives the tests and the benchmark. `ref` and `cpu` implement every op, in "
-      "f32\n"
-      "and bf16; `cpu` is compared with `ref` on each of the cases below. Do not edit: `vlcache_ops_test` says how to\n"
+      "`src/ops/cases/op_cases.cc`, which also drives the tests and `bench/op_bench`. `ref` and `cpu` implement every "
+      "op,\n"
+      "in f32 and bf16; `cpu` is compared with `ref` on each of the cases below. Do not edit: `vlcache_ops_test` says "
+      "how to\n"
       "renew this file.\n\n"
       "| op | computes | aliasing | cases |\n|---|---|---|---:|\n";
   const std::vector<OpCase> cases = op_cases();

@@ -1,5 +1,5 @@
-#include "ops/op_case_maker.h"
-#include "ops/op_case_tables.h"
+#include "ops/cases/op_case_maker.h"
+#include "ops/cases/op_case_tables.h"
 
 namespace vlcache {
 namespace {

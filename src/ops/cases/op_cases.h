@@ -1,4 +1,4 @@
-// Defines one table, op x shapes. It drives the comparison of every backend with ops/ref, the benchmark and
+// Defines one table, op x shapes. It drives the comparison of every backend with ops/ref, bench/op_bench and
 // docs/ops.md.
 #pragma once
 
@@ -64,7 +64,7 @@ std::vector<OpInfo> op_infos();
 
 // Small and odd shapes: every edge that an op has.
 std::vector<OpCase> op_cases();
-// A few shapes of real models, for the benchmark.
+// A few shapes of real models, for bench/op_bench: each states its flops or bytes.
 std::vector<OpCase> op_bench_cases();
 
 // The text of docs/ops.md.

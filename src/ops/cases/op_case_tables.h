@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "ops/op_cases.h"
+#include "ops/cases/op_cases.h"
 
 namespace vlcache {
 

@@ -2,8 +2,8 @@
 #include <cmath>
 #include <limits>
 
-#include "ops/op_case_maker.h"
-#include "ops/op_case_tables.h"
+#include "ops/cases/op_case_maker.h"
+#include "ops/cases/op_case_tables.h"
 
 namespace vlcache {
 namespace {

@@ -1,4 +1,4 @@
-#include "ops/op_case_maker.h"
+#include "ops/cases/op_case_maker.h"
 
 #include <algorithm>
 #include <bit>
