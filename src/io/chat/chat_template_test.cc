@@ -93,7 +93,31 @@ TEST(JinjaTest, ErrorsNameTheLine) {
     EXPECT_STREQ(e.what(), "test: line 3: unsupported operand type(s) for +: 'int' and 'NoneType'");
   }
   EXPECT_EQ(error_code_of("{% extends 'x' %}"), ErrorCode::kInput);
-  EXPECT_EQ(error_code_of("{{ 'a'|pprint }}"), ErrorCode::kUnsupported);
+}
+
+TEST(JinjaTest, NamesLeftOutSayThatJinjaHasThem) {
+  const auto left_out = [](const std::string& use, const std::string& named) {
+    try {
+      render_plain("a\n{{ " + use + " }}");
+      ADD_FAILURE() << "no error from " << use;
+    } catch (const ChatTemplateError& e) {
+      EXPECT_EQ(std::string(e.what()), "test: line 2: Jinja has " + named + ", this program does not");
+      EXPECT_EQ(e.code(), ErrorCode::kUnsupported);
+      EXPECT_FALSE(e.raised());
+    }
+  };
+  for (const std::string& filter : std::vector<std::string>{"pprint", "random", "urlize", "wordwrap", "xmlattr"}) {
+    left_out("'a'|" + filter, "the filter '" + filter + "'");
+  }
+  for (const std::string& method :
+       std::vector<std::string>{"encode", "expandtabs", "format_map", "maketrans", "translate"}) {
+    left_out("'a'." + method + "(1)", "the method str." + method + "()");
+  }
+  for (const std::string& function : std::vector<std::string>{"cycler", "lipsum"})
+    left_out(function + "('a')", "the function '" + function + "'");
+  // Only a name that is used is an error, and Jinja itself has no other filter.
+  EXPECT_EQ(render_plain("{% if false %}{{ 'a'|xmlattr }}{{ cycler(1) }}{% endif %}{{ 'xmlattr' is filter }}"), "True");
+  EXPECT_EQ(error_code_of("{{ 'a'|nowhere }}"), ErrorCode::kInput);
 }
 
 std::string repeat(const std::string& part, int n) {

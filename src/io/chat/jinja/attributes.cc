@@ -141,30 +141,6 @@ Value loop_attribute(const Value& self, const std::string& name) {
   return {};
 }
 
-Value cycler_attribute(const Value& self, const std::string& name) {
-  Cycler& cycler = self.as<Cycler>();
-  if (name == "current") return cycler.items[cycler.position];
-  if (name == "pos") return Value::integer(static_cast<int64_t>(cycler.position));
-  if (name == "items") return Value::tuple(cycler.items);
-  if (name == "next") {
-    return method(name, self, [self](Runtime&, Args& args) {
-      Bound("next", args, {});
-      Cycler& c = self.as<Cycler>();
-      const Value item = c.items[c.position];
-      c.position = (c.position + 1) % c.items.size();
-      return item;
-    });
-  }
-  if (name == "reset") {
-    return method(name, self, [self](Runtime&, Args& args) {
-      Bound("reset", args, {});
-      self.as<Cycler>().position = 0;
-      return Value::none();
-    });
-  }
-  return {};
-}
-
 Value number_attribute(const Value& self, const std::string& name) {
   if (self.is(Type::kFloat)) {
     if (name == "is_integer") {
@@ -232,8 +208,6 @@ Value find_method(const Value& object, const std::string& name) {
       return range_attribute(object, name);
     case Type::kLoop:
       return loop_attribute(object, name);
-    case Type::kCycler:
-      return cycler_attribute(object, name);
     case Type::kNamespace: {
       const Value* found = object.as<Namespace>().attributes.as<Dict>().find(name);
       return found != nullptr ? *found : Value();

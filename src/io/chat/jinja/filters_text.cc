@@ -213,24 +213,6 @@ Value do_urlencode(Runtime& rt, const Value& v, const Args& args) {
   return rt.new_string(std::move(out));
 }
 
-Value do_xml_attributes(Runtime& rt, const Value& v, const Args& args) {
-  const Bound b("xmlattr", args, {"autospace"});
-  if (v.is_undefined()) fail_undefined(v);
-  if (!v.is_dict()) fail("'" + type_name(v) + "' object has no attribute 'items'");
-  std::string out;
-  for (const auto& [key, value] : v.as<Dict>().entries) {
-    if (value.is_none() || value.is_undefined()) continue;
-    if (!key.is_string()) fail("expected string or bytes-like object, got '" + type_name(key) + "'");
-    if (key.text().find_first_of(" \t\n\r\f\v/>=") != std::string::npos) {
-      fail("Invalid character in attribute name: " + to_repr(key));
-    }
-    if (!out.empty() || b.flag(0, true)) out += ' ';
-    const auto escaped = [](const Value& x) { return x.is_markup() ? x.text() : escape_html(to_str(x)); };
-    out += escaped(key) + "=\"" + escaped(value) + "\"";
-  }
-  return rt.new_string(std::move(out));
-}
-
 Value do_int(Runtime&, const Value& v, const Args& args) {
   const Bound b("int", args, {"default", "base"});
   const Value fallback = b.get(0, Value::integer(0));
@@ -340,10 +322,12 @@ Value do_tojson(Runtime& rt, const Value& v, const Args& args) {
   return rt.new_string(dump_json(rt, v, style));
 }
 
-Value do_pprint(Runtime&, const Value&, const Args&) { fail_unsupported("the filter 'pprint'"); }
-Value do_random(Runtime&, const Value&, const Args&) { fail_unsupported("the filter 'random'"); }
-Value do_urlize(Runtime&, const Value&, const Args&) { fail_unsupported("the filter 'urlize'"); }
-Value do_word_wrap(Runtime&, const Value&, const Args&) { fail_unsupported("the filter 'wordwrap'"); }
+// Filters of jinja2 that no published chat template was found to use.
+Value do_pprint(Runtime&, const Value&, const Args&) { fail_left_out("the filter 'pprint'"); }
+Value do_random(Runtime&, const Value&, const Args&) { fail_left_out("the filter 'random'"); }
+Value do_urlize(Runtime&, const Value&, const Args&) { fail_left_out("the filter 'urlize'"); }
+Value do_word_wrap(Runtime&, const Value&, const Args&) { fail_left_out("the filter 'wordwrap'"); }
+Value do_xml_attributes(Runtime&, const Value&, const Args&) { fail_left_out("the filter 'xmlattr'"); }
 
 }  // namespace
 

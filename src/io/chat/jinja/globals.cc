@@ -76,15 +76,6 @@ Value do_namespace(Runtime& rt, Args& args) {
   return Value::object(Type::kNamespace, std::move(ns));
 }
 
-Value do_cycler(Runtime&, Args& args) {
-  if (args.positional.empty()) fail("at least one item has to be provided");
-  auto cycler = std::make_shared<Cycler>();
-  const Value items = Value::tuple(args.positional);
-  cycler->depth = items.depth() + 1;
-  cycler->items = items.items();
-  return Value::object(Type::kCycler, std::move(cycler));
-}
-
 Value do_joiner(Runtime&, Args& args) {
   const Bound b("joiner", args, {"sep"});
   auto joiner = std::make_shared<Joiner>();
@@ -133,7 +124,9 @@ Value do_strftime(Runtime& rt, Args& args) {
   return rt.new_string(std::string(buffer.data(), n - 1));
 }
 
-Value do_lipsum(Runtime&, Args&) { fail_unsupported("the function 'lipsum'"); }
+// Functions of jinja2 that no published chat template was found to use.
+Value do_cycler(Runtime&, Args&) { fail_left_out("the function 'cycler'"); }
+Value do_lipsum(Runtime&, Args&) { fail_left_out("the function 'lipsum'"); }
 
 }  // namespace
 

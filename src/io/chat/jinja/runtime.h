@@ -76,7 +76,8 @@ Value find_method(const Value& object, const std::string& name);
 bool is_string_method(std::string_view name);
 Value call_string_method(Runtime& runtime, const Value& self, const std::string& name, const Args& args);
 
-// range, dict, namespace, cycler, joiner, raise_exception, strftime_now, lipsum; missing if it is none of them.
+// range, dict, namespace, joiner, raise_exception, strftime_now, and those of Jinja that are left out, which throw when
+// they are called; missing if it is none of them.
 Value find_global(std::string_view name);
 // Throws for a name that a namespace rejects (a leading underscore).
 void check_namespace_name(const std::string& name);

@@ -224,25 +224,6 @@ Value do_remove_affix(const Call& call) {
   return call.result(text.substr(keep) == affix ? text.substr(0, keep) : text);
 }
 
-Value do_expand_tabs(const Call& call) {
-  const Bound b = call.bind({"tabsize"}, 0);
-  const int64_t size = b.integer(0, 8);
-  if (size > 1024) fail_limit("expandtabs() with a tab wider than 1024");
-  call.runtime.charge_bytes(static_cast<int64_t>(call.text().size()) +
-                            std::count(call.text().begin(), call.text().end(), '\t') * std::max<int64_t>(size, 0));
-  return call.result(expand_tabs(call.text(), size));
-}
-
-Value do_format_map(const Call& call) {
-  const Bound b = call.bind({"mapping"}, 1);
-  if (!b.at(0).is_dict()) fail("format_map() argument must be a dict");
-  Args args;
-  for (const auto& [key, value] : b.at(0).as<Dict>().entries) {
-    if (key.is_string()) args.named.emplace_back(key.text(), value);
-  }
-  return format_braces(call.runtime, call.self, args);
-}
-
 template <std::string (*map)(std::string_view)>
 Value do_map_case(const Call& call) {
   call.none();
@@ -263,7 +244,8 @@ Value do_class_test(const Call& call) {
 
 Value do_format(const Call& call) { return format_braces(call.runtime, call.self, call.args); }
 
-Value do_unsupported(const Call& call) { fail_unsupported("the method str." + call.name + "()"); }
+// Methods of Python's strings that no published chat template was found to use.
+Value do_left_out(const Call& call) { fail_left_out("the method str." + call.name + "()"); }
 
 using Method = Value (*)(const Call&);
 const std::unordered_map<std::string_view, Method>& methods() {
@@ -291,9 +273,9 @@ const std::unordered_map<std::string_view, Method>& methods() {
       {"zfill", do_zfill},
       {"removeprefix", do_remove_affix},
       {"removesuffix", do_remove_affix},
-      {"expandtabs", do_expand_tabs},
+      {"expandtabs", do_left_out},
       {"format", do_format},
-      {"format_map", do_format_map},
+      {"format_map", do_left_out},
       {"upper", do_map_case<to_upper>},
       {"lower", do_map_case<to_lower>},
       {"title", do_map_case<to_title>},
@@ -312,9 +294,9 @@ const std::unordered_map<std::string_view, Method>& methods() {
       {"isprintable", do_class_test<CharClass::kPrintable>},
       {"isascii", do_class_test<CharClass::kAscii>},
       {"isidentifier", do_class_test<CharClass::kIdentifier>},
-      {"encode", do_unsupported},
-      {"maketrans", do_unsupported},
-      {"translate", do_unsupported},
+      {"encode", do_left_out},
+      {"maketrans", do_left_out},
+      {"translate", do_left_out},
   };
   return table;
 }

@@ -394,25 +394,6 @@ size_t replaced_size(std::string_view text, std::string_view old, std::string_vi
   return text.size() - n_matches * old.size() + n_matches * with.size();
 }
 
-std::string expand_tabs(std::string_view text, int64_t tab_size) {
-  std::string out;
-  int64_t column = 0;
-  for (size_t pos = 0; pos < text.size();) {
-    const char32_t c = next_code_point(text, pos);
-    if (c == '\t') {
-      if (tab_size > 0) {
-        const int64_t n = tab_size - column % tab_size;
-        out.append(static_cast<size_t>(n), ' ');
-        column += n;
-      }
-    } else {
-      append_utf8(out, c);
-      column = c == '\n' || c == '\r' ? 0 : column + 1;
-    }
-  }
-  return out;
-}
-
 std::string repr(std::string_view text) {
   const bool has_single = text.find('\'') != std::string_view::npos;
   const char quote = has_single && text.find('"') == std::string_view::npos ? '"' : '\'';

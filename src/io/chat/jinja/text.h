@@ -44,7 +44,6 @@ std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends)
 std::string replace(std::string_view text, std::string_view old, std::string_view with, int64_t count);
 // Number of bytes replace() would return, so that a limit can be checked before they are allocated.
 size_t replaced_size(std::string_view text, std::string_view old, std::string_view with, int64_t count);
-std::string expand_tabs(std::string_view text, int64_t tab_size);
 std::string repr(std::string_view text);
 
 }  // namespace vlcache::jinja

@@ -78,6 +78,9 @@ void fail(const std::string& message) { throw RenderError(message); }
 void fail_unsupported(const std::string& what) {
   throw RenderError(what + " is not supported", RenderError::Kind::kUnsupported);
 }
+void fail_left_out(const std::string& what) {
+  throw RenderError("Jinja has " + what + ", this program does not", RenderError::Kind::kUnsupported);
+}
 void fail_limit(const std::string& what) { throw RenderError(what, RenderError::Kind::kLimit); }
 void fail_undefined(const Value& undefined) { fail(undefined.as<UndefinedInfo>().message); }
 
@@ -228,8 +231,6 @@ std::string type_name(const Value& v) {
       return v.as<Callable>().kind_name();
     case Type::kLoop:
       return "LoopContext";
-    case Type::kCycler:
-      return "Cycler";
     case Type::kJoiner:
       return "Joiner";
   }

@@ -24,6 +24,7 @@ struct RenderError : std::runtime_error {
 };
 [[noreturn]] void fail(const std::string& message);
 [[noreturn]] void fail_unsupported(const std::string& what);
+[[noreturn]] void fail_left_out(const std::string& what);  // Jinja has it, this program does not
 [[noreturn]] void fail_limit(const std::string& what);
 
 enum class Type : uint8_t {
@@ -43,7 +44,6 @@ enum class Type : uint8_t {
   kNamespace,
   kCallable,  // builtin functions, bound methods, macros
   kLoop,
-  kCycler,
   kJoiner,
 };
 
@@ -65,7 +65,6 @@ struct Iterator;
 struct Namespace;
 struct Callable;
 struct Loop;
-struct Cycler;
 struct Joiner;
 struct UndefinedInfo;
 
@@ -167,11 +166,6 @@ struct Iterator : Object {
 struct Namespace : Object {
   Value attributes;  // kDict, copied on write
   void set(const std::string& name, const Value& value);
-};
-
-struct Cycler : Object {
-  std::vector<Value> items;
-  size_t position = 0;
 };
 
 struct Joiner : Object {
