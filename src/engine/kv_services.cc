@@ -11,7 +11,6 @@
 namespace vlcache {
 namespace {
 
-constexpr size_t kMaxWithoutOrigin = 1 << 16;     // images that have been seen once where nothing could be recorded
 constexpr double kRecentTokens = 8192;            // of prompts that tell what a token costs
 constexpr int64_t kLeastQueuedBytes = 256 << 20;  // of what waits to be stored: a few images of any model
 
@@ -31,8 +30,9 @@ KvServices::KvServices(const Model& model, PagePools& pools, const KvShape& shap
                                                 model_.compute_dtype(), model_.output_width());
     image_prefetch_ = std::make_unique<ImagePrefetch>(*budget_, *image_kv_, *image_store_, shape, options.cache_form);
     prefix_store_ = std::make_unique<PrefixStore>(*tiers_, model_.fingerprint(), shape, pools);
-    prefix_saver_ = std::make_unique<PrefixSaver>(*prefix_store_, *prefixes_, options.save_prefixes,
-                                                  [&, shape] { return KvCache(pools, model.backend(), shape); });
+    const auto empty = [&, shape] { return KvCache(pools, model.backend(), shape); };
+    prefix_saver_ =
+        std::make_unique<PrefixSaver>(make_prefix_places(*prefix_store_, *prefixes_, empty), options.save_prefixes);
   }
   image_entries_ = std::make_unique<ImageEntries>(*image_kv_, *encoder_outputs_, *prefixes_, image_store_.get(),
                                                   prefix_store_.get());
@@ -102,13 +102,6 @@ void KvServices::keep_embeddings(const Sha256Digest& key, const LoadedEmbeddings
 
 bool KvServices::holds_image(const Sha256Digest& key, bool kv) const {
   return encoder_outputs_->contains(key) && (!kv || image_kv_->contains(key));
-}
-
-bool KvServices::lacks_origin_again(const Sha256Digest& image) {
-  if (images_without_origin_.erase(image) > 0) return true;
-  if (images_without_origin_.size() >= kMaxWithoutOrigin) images_without_origin_.clear();
-  images_without_origin_.insert(image);
-  return false;
 }
 
 int64_t KvServices::reset() {

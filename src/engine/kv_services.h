@@ -15,6 +15,7 @@
 #include "reuse/cache_budget.h"
 #include "reuse/image_prefetch.h"
 #include "reuse/image_store.h"
+#include "reuse/reuse_rules.h"
 #include "reuse/similar_images.h"
 
 namespace vlcache {
@@ -69,7 +70,7 @@ class KvServices {
   // What a token of a prompt has cost of late; 0: not measured.
   double ms_per_token() const { return recent_tokens_ > 0 ? recent_ms_ / recent_tokens_ : 0; }
   // An image stood where its KV could not be recorded for others. True: not for the first time.
-  bool lacks_origin_again(const Sha256Digest& image);
+  bool lacks_origin_again(const Sha256Digest& image) { return images_without_origin_.again(image); }
   // Images whose KV other images may take, as far as requests with ReuseOptions::similar have shown what is in them.
   SimilarImages& similar_images() { return similar_images_; }
   // Whether memory has an image's embeddings, and its KV if that is of use.
@@ -103,7 +104,8 @@ class KvServices {
   SimilarImages similar_images_;
   CacheTotals totals_;                        // of requests that have ended
   double recent_tokens_ = 0, recent_ms_ = 0;  // of prompts
-  std::set<Sha256Digest> images_in_work_, images_without_origin_;
+  std::set<Sha256Digest> images_in_work_;
+  ImagesWithoutOrigin images_without_origin_;
 };
 
 }  // namespace vlcache

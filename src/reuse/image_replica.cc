@@ -1,16 +1,15 @@
 // A vlcache server of a replay: the caches of an engine under one budget, and the steps of a request that use them
-// (engine/reuse: match_prefix, ImageReuse, RequestImages, PrefixReuse::keep).
+// (engine/reuse: match_prefix, ImageReuse, RequestImages, PrefixReuse::keep). What they decide is in reuse_rules.h.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <random>
-#include <set>
 #include <unordered_map>
 
 #include "base/error.h"
 #include "reuse/prefix_cache.h"
-#include "reuse/prefix_store.h"
 #include "reuse/replica.h"
+#include "reuse/reuse_rules.h"
 
 namespace vlcache {
 namespace {
@@ -27,12 +26,8 @@ class PrefixMember final : public CacheBudget::Member {
   }
   ~PrefixMember() override { budget_.leave(*this); }
   PrefixTree& tree() { return prefixes_.tree(); }
-  // records: by page, the record that ends with it (RecordSaver::kNoRecord: none).
-  void keep(std::span<const Element> key, double cost, std::span<const PageGroup> records) {
-    prefixes_.keep(key, cost, [&](int32_t page) {
-      const auto i = static_cast<size_t>(page);
-      return i < records.size() ? records[i] : RecordSaver::kNoRecord;
-    });
+  void keep(std::span<const Element> key, double cost) {
+    prefixes_.keep(key, cost, [](int32_t /*page*/) { return NoPages::kPage; });
   }
 
   int64_t bytes() const override { return prefixes_.tree().n_pages() * kPageSlots * kTokenBytes; }
@@ -68,17 +63,13 @@ class ImageReplica final : public Replica {
   ImageReplica(const ReplayOptions& options, ReplayTiers& tiers, int32_t number)
       : options_(options),
         tiers_(tiers),
-        saver_(tiers, options.prefixes),
+        pages_{static_cast<int32_t>(kPageSlots / options.block_tokens), kPageSlots * kTokenBytes},
         budget_(replay_bytes(options.capacity, options.block_tokens)),
         embeddings_(budget_),
         image_kv_(budget_),
-        prefixes_(budget_, static_cast<int32_t>(kPageSlots / options.block_tokens)),
-        random_(static_cast<uint64_t>(options.seed) * 1024 + static_cast<uint64_t>(number)) {
-    if (saver_.off()) return;
-    prefixes_.tree().on_evict([this](auto /*key*/, std::span<const PageGroup> groups, int64_t n_left) {
-      saver_.evicting(groups.subspan(static_cast<size_t>(n_left)));
-    });
-  }
+        prefixes_(budget_, pages_.n_elements),
+        saver_(tiers, prefixes_.tree(), pages_, options.prefixes),
+        random_(static_cast<uint64_t>(options.seed) * 1024 + static_cast<uint64_t>(number)) {}
 
   int64_t n_known(const TraceRequest& request) override {
     return prefixes_.tree().n_common(key_of(request, std::vector<bool>(request.images.size())));
@@ -150,17 +141,20 @@ class ImageReplica final : public Replica {
     return images;
   }
 
-  // Visits the records of a prompt's KV: elements [begin, end) and their key, until false is returned.
-  void for_each_record(const TraceRequest& request, std::span<const Element> key,
-                       FunctionRef<bool(size_t begin, size_t end, const Sha256Digest& name)> visit) const {
+  // The records of a prompt's KV, in elements. All replicas call them alike.
+  std::vector<PrefixStore::Piece> pieces_of(const TraceRequest& request) const {
+    std::vector<PrefixStore::Piece> pieces;
     Sha256Digest name{};
-    size_t begin = 0;
+    int32_t begin = 0;
     for (const int32_t token : PrefixStore::ends(static_cast<int32_t>(request.n_tokens), cuts_of(request))) {
-      const auto end = static_cast<size_t>((token + options_.block_tokens - 1) / options_.block_tokens);
-      name = replay_key(name, key.subspan(begin, end - begin));
-      if (!visit(begin, end, name)) return;
+      const auto end = static_cast<int32_t>((token + options_.block_tokens - 1) / options_.block_tokens);
+      const auto blocks =
+          std::span(request.blocks).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+      name = replay_key(name, blocks);
+      pieces.push_back({.begin = begin, .end = end, .key = {.content = name, .layout = {}}, .images = {}});
       begin = end;
     }
+    return pieces;
   }
 
   // Brings the rest of the prompt's beginning from tiers to memory. Returns the tier of each block that was loaded, and
@@ -170,15 +164,15 @@ class ImageReplica final : public Replica {
     if (saver_.off() || request.n_tokens < kPageSlots) return sources;
     const std::vector<Element> key = key_of(request, std::vector<bool>(request.images.size()));
     const auto n_known = static_cast<size_t>(prefixes_.tree().n_common(key));
-    for_each_record(request, key, [&](size_t /*begin*/, size_t end, const Sha256Digest& name) {
-      if (end <= n_known) return true;
-      const HitSource source = tiers_.read(name);
-      if (source == HitSource::kMiss) return false;
+    for (const PrefixStore::Piece& piece : pieces_of(request)) {
+      const auto end = static_cast<size_t>(piece.end);
+      if (end <= n_known) continue;
+      const HitSource source = tiers_.read_and_copy(piece.key.content, pages_.bytes_of(piece.end - piece.begin));
+      if (source == HitSource::kMiss) break;
       sources.resize(std::max(n_known, sources.size()), HitSource::kMiss);
       sources.resize(end, source);
-      return true;
-    });
-    if (!sources.empty()) prefixes_.keep(std::span(key).first(sources.size()), 1, {});
+    }
+    if (!sources.empty()) prefixes_.keep(std::span(key).first(sources.size()), 1);
     return sources;
   }
 
@@ -195,18 +189,16 @@ class ImageReplica final : public Replica {
     std::vector<bool> wanted(request.images.size());
     for (size_t i = 0; i < wanted.size(); ++i) {
       const TraceImage& image = request.images[i];
-      const int64_t n_left = image.end() - n_exact;
       const Sha256Digest name = image_key("kv", image.id);
-      wanted[i] = n_left > (image.begin < n_exact ? kPageSlots : 0) && (image_kv_.contains(name) || tiers_.has(name));
+      wanted[i] = may_be_reused_in_prefix(image.range(), n_exact) && (image_kv_.contains(name) || tiers_.has(name));
     }
     if (std::ranges::find(wanted, true) != wanted.end()) {
       key = key_of(request, wanted);
       work.n_prefix = tokens_known(key);
       for (size_t i = 0; i < wanted.size(); ++i) {
-        const TraceImage& image = request.images[i];
-        if (wanted[i] && image.begin < work.n_prefix && work.n_prefix < image.end()) {
-          work.n_prefix = image.begin / options_.block_tokens * options_.block_tokens;
-        }
+        if (!wanted[i]) continue;
+        work.n_prefix =
+            cut_before(request.images[i].range(), work.n_prefix) / options_.block_tokens * options_.block_tokens;
       }
       for (size_t i = 0; i < wanted.size(); ++i) work.reused[i] = wanted[i] && request.images[i].end() <= work.n_prefix;
     }
@@ -221,10 +213,13 @@ class ImageReplica final : public Replica {
   // As ImageReuse: whether the image is loaded, recorded, or only computed.
   HitSource place(Work& work, size_t i) {
     const TraceImage& image = work.request.images[i];
-    const int64_t n_left = image.end() - std::clamp(work.n_prefix, image.begin, image.end());
-    if (2 * n_left <= image.n_tokens) return HitSource::kPrefix;
-    if (image.begin < work.n_prefix || image.end() == work.request.n_tokens) return HitSource::kMiss;
+    if (is_in_prefix(image.range().n_after(work.n_prefix), image.n_tokens)) return HitSource::kPrefix;
+    if (!is_after_prefix(image.range(), work.n_prefix)) return HitSource::kMiss;
     const Sha256Digest name = image_key("kv", image.id);
+    if (ends_prompt(image.range(), work.request.n_tokens)) {
+      if (work.exact && !image_kv_.contains(name)) work.recorded.push_back(i);
+      return HitSource::kMiss;
+    }
     HitSource source = HitSource::kRam;
     const bool recorded_here =
         std::ranges::any_of(work.recorded, [&](size_t other) { return work.request.images[other].id == image.id; });
@@ -247,9 +242,8 @@ class ImageReplica final : public Replica {
     const TraceImage& image = work.request.images[i];
     if (work.exact) {
       work.recorded.push_back(i);
-    } else if (bytes_of(image) <= budget_.max_bytes() && !without_origin_.insert(image.id).second) {
+    } else if (bytes_of(image) <= budget_.max_bytes() && without_origin_.again(image_key("kv", image.id))) {
       // Computed in a prompt of its own, then reused here.
-      without_origin_.erase(image.id);
       take_embeddings(work, i);
       store(image, measured(1));
       reuse(work, i);
@@ -290,58 +284,40 @@ class ImageReplica final : public Replica {
                     per_token * static_cast<double>(image.n_tokens));
     }
     std::vector<Element> key = key_of(request, work.reused);
-    std::vector<PageGroup> records = work.exact ? use_records(request, key) : std::vector<PageGroup>();
     const double cost = time / static_cast<double>(std::max<int64_t>(1, request.n_tokens - work.n_prefix));
-    const auto page = static_cast<size_t>(kPageSlots / options_.block_tokens);
-    prefixes_.keep(std::span(key).first(key.size() / page * page), cost, records);
+    if (work.exact && !saver_.off() && request.n_tokens >= kPageSlots) saver_.used(key, pieces_of(request), cost);
+    const auto page = static_cast<size_t>(pages_.n_elements);
+    prefixes_.keep(std::span(key).first(key.size() / page * page), cost);
     const int64_t n_answer = std::max<int64_t>(0, request.n_answer - 1);  // the last token is never computed
     for (int64_t n = 0; n < n_answer; n += options_.block_tokens) key.push_back(kForms * n_answers_++ + kAnswered);
-    running_.push_back({std::move(key), std::move(records), cost, std::move(pin)});
+    running_.push_back({std::move(key), cost, std::move(pin)});
     n_beside_ = static_cast<int64_t>(options_.beside + uniform());  // options_.beside, on average
     while (std::ssize(running_) > n_beside_) end_request();
   }
 
-  // Counts a use of the records of a prompt. Returns, by page, those that end with it.
-  std::vector<PageGroup> use_records(const TraceRequest& request, std::span<const Element> key) {
-    std::vector<PageGroup> records;
-    if (saver_.off() || request.n_tokens < kPageSlots) return records;
-    for_each_record(request, key, [&](size_t begin, size_t end, const Sha256Digest& name) {
-      const auto n_tokens = static_cast<int64_t>(end - begin) * options_.block_tokens;
-      const int64_t n_pages = (n_tokens + kPageSlots - 1) / kPageSlots;
-      const PageGroup record = saver_.use(name, n_pages * kPageSlots * kTokenBytes);
-      const auto end_page = static_cast<int64_t>(end) * options_.block_tokens / kPageSlots;
-      if (n_tokens % kPageSlots == 0) {  // else its page may hold more, and is not written when it is evicted
-        records.resize(static_cast<size_t>(end_page), RecordSaver::kNoRecord);
-        records.back() = record;
-      }
-      return true;
-    });
-    return records;
-  }
-
   // The oldest running request ends: pages that were evicted since the end of its prompt are cached again.
   void end_request() {
-    prefixes_.keep(running_.front().key, running_.front().cost, running_.front().records);
+    prefixes_.keep(running_.front().key, running_.front().cost);
     running_.pop_front();
   }
 
   struct Running {
     std::vector<Element> key;  // with the answer
-    std::vector<PageGroup> records;
     double cost;
     PrefixTree::Pin pin;
   };
 
   ReplayOptions options_;
   ReplayTiers& tiers_;
-  RecordSaver saver_;
+  ReplayPages pages_;
   CacheBudget budget_;
   DigestCache embeddings_, image_kv_;
   PrefixMember prefixes_;
+  ReplicaSaver saver_;
   std::deque<Running> running_;
   std::shared_ptr<const int> contents_ = std::make_shared<int>();
   std::unordered_map<Element, Element> numbers_;  // of blocks
-  std::set<int64_t> without_origin_;              // images that were computed once where they could not be recorded
+  ImagesWithoutOrigin without_origin_;
   Element n_answers_ = 0;
   std::mt19937_64 random_;
   int64_t n_beside_ = 0;

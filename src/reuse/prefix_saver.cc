@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/error.h"
-
 namespace vlcache {
 namespace {
 
@@ -14,48 +12,43 @@ constexpr int64_t kFlushBytes = 64 << 20;
 
 }  // namespace
 
-PrefixSaver::PrefixSaver(PrefixStore& store, PrefixCache& cache, PrefixSaving when, std::function<KvCache()> empty)
-    : store_(store), cache_(cache), when_(when), empty_(std::move(empty)) {
+PrefixSaver::PrefixSaver(std::unique_ptr<PrefixPlaces> places, PrefixSaving when)
+    : places_(std::move(places)), when_(when) {
   if (when_ == PrefixSaving::kOff) return;
-  cache_.on_evict([this](auto key, auto groups, int64_t n_left) { evicting(key, groups, n_left); });
+  places_->on_evict([this](auto key, auto groups, int64_t n_left) { evicting(key, groups, n_left); });
 }
 
-PrefixSaver::~PrefixSaver() { cache_.on_evict(nullptr); }
+PrefixSaver::~PrefixSaver() { places_->on_evict(nullptr); }
 
 PrefixStore::Worth PrefixSaver::PieceState::worth(double ms_per_token, bool yields) const {
   const int32_t n_more = std::max(0, n_uses - 1);
   return {.ms_per_token = ms_per_token, .n_uses = n_more, .yields = yields && n_more == 0};
 }
 
-// Saves pieces, up to the last of which the cache has the tokens.
-int64_t PrefixSaver::save(std::span<const PrefixStore::Piece> pieces, KvCache cache, double ms_per_token, bool yields) {
-  cache.truncate(pieces.back().end);
-  try {
-    cache.clear_tails();
-  } catch (const Error&) {  // no page is free for a copy of the last one
-    if (pieces.back().end % kPageSlots != 0) pieces = pieces.first(pieces.size() - 1);
-  }
+// Saves pieces, up to the last of which `kv` has the tokens.
+int64_t PrefixSaver::save(std::span<const PrefixStore::Piece> pieces, PrefixKv& kv, double ms_per_token, bool yields) {
+  if (kv.end_at(pieces.back().end) < pieces.back().end) pieces = pieces.first(pieces.size() - 1);
   int64_t n_queued = 0;
   for (const PrefixStore::Piece& piece : pieces) {
     PieceState& state = pieces_[piece.key.content];
-    if (!store_.takes(piece)) continue;
+    if (!places_->takes(piece)) continue;
     state.queued = true;
-    n_queued += store_.save(piece, cache, state.worth(ms_per_token, yields));
+    n_queued += kv.save(piece, state.worth(ms_per_token, yields));
   }
   return n_queued;
 }
 
-void PrefixSaver::used(std::vector<Element> key, std::vector<PrefixStore::Piece> pieces, const KvCache& cache,
-                       double ms_per_token, bool stays) {
+void PrefixSaver::used(std::vector<Element> key, std::vector<PrefixStore::Piece> pieces, KvOf kv, double ms_per_token,
+                       bool stays) {
   if (when_ == PrefixSaving::kOff || pieces.empty()) return;
   if (pieces_.size() > kMaxPieces) pieces_.clear();
   const bool at_first_use = when_ == PrefixSaving::kAlways || !stays;
   Pieces to_save;
   for (const PrefixStore::Piece& piece : pieces) {
     const int32_t n = ++pieces_[piece.key.content].n_uses;
-    if (((n == 1 && at_first_use) || n == 2) && !store_.is_near(piece)) to_save.push_back(piece);
+    if (((n == 1 && at_first_use) || n == 2) && !places_->is_near(piece)) to_save.push_back(piece);
   }
-  if (!to_save.empty()) save(to_save, cache.fork(), ms_per_token, /*yields=*/when_ != PrefixSaving::kAlways);
+  if (!to_save.empty()) save(to_save, *kv(), ms_per_token, /*yields=*/when_ != PrefixSaving::kAlways);
   if (stays) note(std::move(key), std::move(pieces), ms_per_token);
 }
 
@@ -98,15 +91,15 @@ std::pair<PrefixSaver::Prefixes::const_iterator, int64_t> PrefixSaver::nearest(s
 void PrefixSaver::evicting(std::span<const Element> key, std::span<const PageGroup> groups, int64_t n_left) {
   const auto [prefix, n_common] = nearest(key);
   if (prefix == prefixes_.end()) return;
+  const std::unique_ptr<PrefixKv> pages = places_->pages(groups);
+  const int32_t page_size = places_->page_size();
   for (const PrefixStore::Piece& piece : prefix->second.pieces) {
-    if (piece.end > n_common || piece.end % kPageSlots != 0) break;
+    if (piece.end > n_common || piece.end % page_size != 0) break;
+    if (piece.end / page_size <= n_left) continue;
     PieceState& state = pieces_[piece.key.content];
-    if (piece.end_page() <= n_left || state.queued || store_.is_near(piece) || !store_.takes(piece)) continue;
+    if (state.queued || places_->is_near(piece) || !places_->takes(piece)) continue;
     state.queued = true;
-    const auto page_of = [&](int32_t column, int32_t page) {
-      return cache_.page(groups[static_cast<size_t>(page)], column);
-    };
-    store_.save(piece, page_of, state.worth(prefix->second.ms_per_token, /*yields=*/true));
+    pages->save(piece, state.worth(prefix->second.ms_per_token, /*yields=*/true));
   }
 }
 
@@ -117,19 +110,18 @@ std::vector<std::pair<PrefixSaver::Prefixes::const_iterator, PrefixSaver::Pieces
   std::ranges::stable_sort(order, [&](auto a, auto b) { return saving(a) > saving(b); });
   std::vector<std::pair<Prefixes::const_iterator, Pieces>> unsaved;
   for (const auto at : order) {
-    const int32_t n_known = cache_.n_known(at->first);
+    const int32_t n_known = places_->n_known(at->first);
     Pieces pieces = at->second.pieces;
-    std::erase_if(pieces, [&](const PrefixStore::Piece& p) { return p.end > n_known || store_.is_near(p); });
+    std::erase_if(pieces, [&](const PrefixStore::Piece& p) { return p.end > n_known || places_->is_near(p); });
     if (!pieces.empty()) unsaved.emplace_back(at, std::move(pieces));
   }
   return unsaved;
 }
 
 int64_t PrefixSaver::save_from_memory(const std::vector<Element>& key, const Pieces& pieces, double ms_per_token) {
-  if (cache_.n_known(key) < pieces.back().end) return 0;  // evicted for a copy of a page
-  KvCache cache = empty_();
-  const auto pin = cache_.share(std::span(key).first(static_cast<size_t>(pieces.back().end)), cache);
-  return save(pieces, std::move(cache), ms_per_token, /*yields=*/false);
+  if (places_->n_known(key) < pieces.back().end) return 0;  // evicted for a copy of a page
+  const std::unique_ptr<PrefixKv> kv = places_->copy(std::span(key).first(static_cast<size_t>(pieces.back().end)));
+  return save(pieces, *kv, ms_per_token, /*yields=*/false);
 }
 
 void PrefixSaver::save_all() {
@@ -137,16 +129,16 @@ void PrefixSaver::save_all() {
 }
 
 void PrefixSaver::save_all(Deadline deadline) {
-  if (!store_.flush(deadline)) return;
+  if (!places_->flush(deadline)) return;
   int64_t n_queued = 0;
   for (const auto& [prefix, pieces] : unsaved()) {
     if (Clock::now() >= deadline) return;
     n_queued += save_from_memory(prefix->first, pieces, prefix->second.ms_per_token);
     if (n_queued < kFlushBytes) continue;
-    if (!store_.flush(deadline)) return;
+    if (!places_->flush(deadline)) return;
     n_queued = 0;
   }
-  store_.flush(deadline);
+  places_->flush(deadline);
 }
 
 }  // namespace vlcache

@@ -3,13 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <vector>
 
-#include "reuse/prefix_cache.h"
-#include "reuse/prefix_store.h"
+#include "reuse/prefix_places.h"
 
 namespace vlcache {
 
@@ -22,16 +21,15 @@ enum class PrefixSaving : uint8_t {
 // Called by the thread that drives the engine.
 class PrefixSaver {
  public:
-  // All must outlive it. `empty`: makes an empty cache of the model's shape.
-  PrefixSaver(PrefixStore& store, PrefixCache& cache, PrefixSaving when, std::function<KvCache()> empty);
+  PrefixSaver(std::unique_ptr<PrefixPlaces> places, PrefixSaving when);
   ~PrefixSaver();
   PrefixSaver(const PrefixSaver&) = delete;
 
   PrefixSaving when() const { return when_; }
-  // A request has used this prefix: `cache` has its KV, computed as in a prompt by itself. `key`: its name in the
-  // prefix cache. `ms_per_token`: what computing it took. `stays`: the prefix cache will hold it.
-  void used(std::vector<Element> key, std::vector<PrefixStore::Piece> pieces, const KvCache& cache, double ms_per_token,
-            bool stays);
+  // A request has used this prefix. `key`: its name in the prefix cache. `kv`: returns a copy of its KV, computed as in
+  // a prompt by itself. `ms_per_token`: what computing it took. `stays`: the prefix cache will hold it.
+  using KvOf = FunctionRef<std::unique_ptr<PrefixKv>()>;
+  void used(std::vector<Element> key, std::vector<PrefixStore::Piece> pieces, KvOf kv, double ms_per_token, bool stays);
   // Queues what is in the prefix cache and was not stored yet, the most time saved first, as far as the queue has room.
   void save_all();
   // The same until everything is stored, or the deadline.
@@ -56,16 +54,14 @@ class PrefixSaver {
   void forget_oldest();
   // Pieces of noted prefixes that memory holds and tiers do not, as save_all() stores them.
   std::vector<std::pair<Prefixes::const_iterator, Pieces>> unsaved() const;
-  int64_t save(std::span<const PrefixStore::Piece> pieces, KvCache cache, double ms_per_token, bool yields);
+  int64_t save(std::span<const PrefixStore::Piece> pieces, PrefixKv& kv, double ms_per_token, bool yields);
   int64_t save_from_memory(const std::vector<Element>& key, const Pieces& pieces, double ms_per_token);
   void evicting(std::span<const Element> key, std::span<const PageGroup> groups, int64_t n_left);
   // The noted prefix with the longest common beginning, and its length; the end: none.
   std::pair<Prefixes::const_iterator, int64_t> nearest(std::span<const Element> key) const;
 
-  PrefixStore& store_;
-  PrefixCache& cache_;
+  std::unique_ptr<PrefixPlaces> places_;
   PrefixSaving when_;
-  std::function<KvCache()> empty_;
   Prefixes prefixes_;
   std::map<Sha256Digest, PieceState> pieces_;                // by the content of a piece
   std::map<int64_t, Prefixes::const_iterator> by_last_use_;  // of prefixes_

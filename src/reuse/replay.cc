@@ -20,14 +20,9 @@ class BlockReplica final : public Replica {
   BlockReplica(const ReplayOptions& options, ReplayTiers& tiers)
       : capacity_(options.capacity),
         tiers_(tiers),
-        saver_(tiers, options.prefixes),
         clock_(make_clock(options.order)),
-        tree_(1, owner_, *clock_) {
-    if (saver_.off()) return;
-    tree_.on_evict([this](auto /*key*/, std::span<const PageGroup> groups, int64_t n_left) {
-      saver_.evicting(groups.subspan(static_cast<size_t>(n_left)));
-    });
-  }
+        tree_(1, owner_, *clock_),
+        saver_(tiers, tree_, {}, options.prefixes) {}
 
   int64_t n_known(const TraceRequest& request) override { return tree_.n_common(request.blocks); }
 
@@ -35,35 +30,37 @@ class BlockReplica final : public Replica {
     ReplayedRequest found;
     const int64_t n_known = tree_.n_common(request.blocks);
     found.blocks[size_t(HitSource::kRam)] = n_known;
-    groups_.assign(request.blocks.size(), RecordSaver::kNoRecord);
     if (!saver_.off()) use_tiers(request.blocks, n_known, found.blocks);
-    tree_.insert(request.blocks, groups_);
+    pages_.resize(std::max(pages_.size(), request.blocks.size()), NoPages::kPage);
+    tree_.insert(request.blocks, std::span(pages_).first(request.blocks.size()));
     if (capacity_ > 0 && tree_.n_pages() > capacity_) tree_.evict(tree_.n_pages() - capacity_);
     return found;
   }
 
  private:
-  // Reads blocks from the n_known-th on until one is missing, then counts their uses.
+  // Reads blocks from the n_known-th on until one is missing; then the prompt has used all of them.
   void use_tiers(std::span<const Element> blocks, int64_t n_known, HitCounts& found) {
-    std::vector<Sha256Digest> keys;
-    for (size_t i = 0; i < blocks.size(); ++i) {
-      keys.push_back(replay_key(keys.empty() ? Sha256Digest{} : keys.back(), blocks.subspan(i, 1)));
+    std::vector<PrefixStore::Piece> pieces;  // a block each
+    Sha256Digest key{};
+    for (int32_t i = 0; i < std::ssize(blocks); ++i) {
+      key = replay_key(key, blocks.subspan(static_cast<size_t>(i), 1));
+      pieces.push_back({.begin = i, .end = i + 1, .key = {.content = key, .layout = {}}, .images = {}});
     }
-    for (auto i = static_cast<size_t>(n_known); i < keys.size(); ++i) {
-      const HitSource source = tiers_.read(keys[i]);
+    for (auto i = static_cast<size_t>(n_known); i < pieces.size(); ++i) {
+      const HitSource source = tiers_.read_and_copy(pieces[i].key.content, kTokenBytes);
       if (source == HitSource::kMiss) break;
       ++found[size_t(source)];
     }
-    for (size_t i = 0; i < keys.size(); ++i) groups_[i] = saver_.use(keys[i], kTokenBytes);
+    saver_.used({blocks.begin(), blocks.end()}, std::move(pieces), /*cost=*/1);
   }
 
   int64_t capacity_;
   ReplayTiers& tiers_;
-  RecordSaver saver_;
   NoPages owner_;
   std::unique_ptr<EvictionClock> clock_;
   PrefixTree tree_;
-  std::vector<PageGroup> groups_;
+  ReplicaSaver saver_;
+  std::vector<PageGroup> pages_;  // as many as a request has had blocks
 };
 
 // Spreads ids over replicas, close ones too (splitmix64).
@@ -221,29 +218,6 @@ void ReplayTiers::write_claimed(const Sha256Digest& key, int64_t bytes) {
 void ReplayTiers::advance() {
   for (std::optional<TierLink>* link : {&disk, &shared}) {
     if (*link) (*link)->advance();
-  }
-}
-
-PageGroup RecordSaver::use(const Sha256Digest& key, int64_t bytes) {
-  const auto [at, is_new] = numbers_.try_emplace(key, static_cast<PageGroup>(known_.size()));
-  if (is_new) known_.push_back({.key = key, .bytes = bytes});
-  Known& record = known_[static_cast<size_t>(at->second)];
-  ++record.n_uses;
-  const bool due = record.n_uses == 2 || (record.n_uses == 1 && when_ == PrefixSaving::kAlways);
-  if (due && !tiers_.on_disk(key)) {
-    record.queued = true;
-    tiers_.write(key, bytes);
-  }
-  return at->second;
-}
-
-void RecordSaver::evicting(std::span<const PageGroup> groups) {
-  for (const PageGroup group : groups) {
-    if (group == kNoRecord) continue;
-    Known& record = known_[static_cast<size_t>(group)];
-    if (record.queued || tiers_.on_disk(record.key)) continue;
-    record.queued = true;
-    tiers_.write(record.key, record.bytes, /*yields=*/record.n_uses <= 1);
   }
 }
 

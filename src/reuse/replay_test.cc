@@ -215,13 +215,47 @@ TEST(ReplayTest, PromptsWithImagesAreFoundInTiers) {
   EXPECT_EQ(images(replay(trace, options), HitSource::kShared), 1);
 }
 
+TraceRequest text(int64_t first, int64_t n = 192) {
+  TraceRequest request;
+  for (int64_t i = 0; i < n; ++i) request.blocks.push_back(first + i);
+  request.n_tokens = n;
+  return request;
+}
+
+TEST(ReplayTest, ReplicasWithDifferentHistoriesShareRecords) {
+  const Trace trace{.requests = {about(1, 5, 1), text(5000), about(2, 5, 2), about(1, 5, 1)}, .problems = {}};
+  ReplayOptions options = options_of(0);
+  options.n_replicas = 2;
+  options.shared = 0;
+  options.prefixes = PrefixSaving::kAlways;
+  const ReplayResult result = replay(trace, options);
+  EXPECT_EQ(count(result, HitSource::kShared), 5 + 128 + 10 - 1);
+  EXPECT_EQ(images(result, HitSource::kPrefix), 1);
+}
+
+TEST(ReplayTest, LoadedPrefixesAreCopiedToTheFolder) {
+  Trace trace{.requests = {about(1, 5, 1), about(1, 5, 1), about(1, 5, 1), text(5000, 256), about(1, 5, 1)},
+              .problems = {}};
+  for (size_t i = 0; i < trace.requests.size(); ++i) trace.requests[i].session = i < 2 ? 0 : 1;
+  ReplayOptions options = options_of(300);  // the text evicts the prompt
+  options.n_replicas = 2;
+  options.route = Route::kSession;
+  options.disk = options.shared = 0;
+  std::vector<HitCounts> found;
+  replay(trace, options, [&](const ReplayedRequest& request) { found.push_back(request.blocks); });
+  EXPECT_EQ(found[2][size_t(HitSource::kShared)], 5 + 128 + 10 - 1);  // stored at its second use
+  EXPECT_EQ(found[4][size_t(HitSource::kDisk)], 5 + 128 + 10 - 1);
+}
+
+TEST(ReplayTest, AnImageAtThePromptsEndIsRecordedForOthers) {
+  TraceRequest ends = about(1, 5, 1);
+  ends.blocks.resize(5 + 128);
+  ends.n_tokens = 5 + 128;
+  const Trace trace{.requests = {ends, about(1, 9, 2)}, .problems = {}};
+  EXPECT_EQ(images(replay(trace, options_of(0)), HitSource::kRam), 1);
+}
+
 TEST(ReplayTest, PromptsWithImagesAreWrittenBeforeMemoryEvictsThem) {
-  const auto text = [](int64_t first) {
-    TraceRequest request;
-    for (int64_t i = 0; i < 192; ++i) request.blocks.push_back(first + i);
-    request.n_tokens = 192;
-    return request;
-  };
   const Trace trace{.requests = {text(0), text(1000), text(2000), text(0), about(1, 5, 9)}, .problems = {}};
   ReplayOptions options = options_of(256);
   EXPECT_EQ(replay(trace, options).n_hits, 0);

@@ -4,13 +4,13 @@
 #include <cstdint>
 #include <deque>
 #include <limits>
-#include <map>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "base/sha256.h"
 #include "reuse/cache_budget.h"
+#include "reuse/prefix_saver.h"
 #include "reuse/replay.h"
 
 namespace vlcache {
@@ -83,6 +83,29 @@ struct ReplayTiers {
   void advance();
 };
 
+// The pages of a replica's tree.
+struct ReplayPages {
+  int32_t n_elements = 1;  // of a page
+  int64_t bytes = kTokenBytes;
+  int64_t bytes_of(int64_t elements) const { return (elements + n_elements - 1) / n_elements * bytes; }
+};
+
+// The PrefixSaver of a replica: prefixes of its tree, in which pages have no contents, are stored in its tiers.
+class ReplicaSaver {
+ public:
+  // Tiers and tree outlive it.
+  ReplicaSaver(ReplayTiers& tiers, PrefixTree& tree, const ReplayPages& pages, PrefixSaving when);
+  bool off() const { return !saver_; }
+  // A prompt has used a prefix: its name in the tree, and the pieces of it, in elements. `cost`: of computing an
+  // element. Not if off().
+  void used(std::vector<Element> key, std::vector<PrefixStore::Piece> pieces, double cost);
+
+ private:
+  ReplayTiers& tiers_;
+  ReplayPages pages_;
+  std::optional<PrefixSaver> saver_;
+};
+
 class Replica {
  public:
   virtual ~Replica() = default;
@@ -97,36 +120,15 @@ std::unique_ptr<Replica> make_block_replica(const ReplayOptions& options, Replay
 // A vlcache server; each draws times of its own by its number.
 std::unique_ptr<Replica> make_image_replica(const ReplayOptions& options, ReplayTiers& tiers, int32_t number);
 
-// Writes records of prefixes when PrefixSaver does, while a process runs.
-class RecordSaver {
- public:
-  RecordSaver(ReplayTiers& tiers, PrefixSaving when) : tiers_(tiers), when_(tiers.any() ? when : PrefixSaving::kOff) {}
-  bool off() const { return when_ == PrefixSaving::kOff; }
-  // A prompt has used the record. Returns its number for evicting().
-  PageGroup use(const Sha256Digest& key, int64_t bytes);
-  // Memory evicts pages; groups: numbers of the records that end with them, kNoRecord: none does.
-  void evicting(std::span<const PageGroup> groups);
-
-  static constexpr PageGroup kNoRecord = -1;
-
- private:
-  struct Known {
-    Sha256Digest key;
-    int64_t bytes;
-    int64_t n_uses = 0;
-    bool queued = false;
-  };
-  ReplayTiers& tiers_;
-  PrefixSaving when_;
-  std::map<Sha256Digest, PageGroup> numbers_;
-  std::vector<Known> known_;
-};
-
 // A digest of what a record holds, after `before`.
 Sha256Digest replay_key(const Sha256Digest& before, std::span<const Element> elements);
 
-// An owner of pages without contents.
+// An owner of pages without contents, all of which are one.
 class NoPages final : public PageGroupOwner {
+ public:
+  static constexpr PageGroup kPage = 0;
+
+ private:
   void retain(PageGroup) override {}
   void release(PageGroup) override {}
 };

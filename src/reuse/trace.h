@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "reuse/prefix_tree.h"
+#include "reuse/reuse_rules.h"
 
 namespace vlcache {
 
@@ -14,6 +15,7 @@ struct TraceImage {
   int64_t id = 0;
   int64_t begin = 0, n_tokens = 0;
   int64_t end() const { return begin + n_tokens; }
+  TokenRange range() const { return {begin, end()}; }
 };
 
 // A line of a trace (the format of Mooncake's, kvcache-ai/Mooncake): {"timestamp": ms, "input_length": tokens,

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "engine/engine.h"
 #include "reuse/image_keep.h"
+#include "reuse/reuse_rules.h"
 
 namespace vlcache {
 namespace {
@@ -153,13 +154,13 @@ void ImageReuse::end_work() {
 }
 
 bool ImageReuse::is_whole(const Prompt& prompt, size_t image) const {
-  return images_[image].begin() >= sequence_.n_done() &&
+  return is_after_prefix({images_[image].begin(), images_[image].end()}, sequence_.n_done()) &&
          images_[image].whole(engine_.model().n_image_tokens(prompt.images[image]));
 }
 
 std::string ImageReuse::place_obstacle(size_t image, const RecomputePlan& plan) const {
   const PromptImage& found = images_[image];
-  if (found.end() == sequence_.n_tokens()) return "the prompt ends with it";
+  if (ends_prompt({found.begin(), found.end()}, sequence_.n_tokens())) return "the prompt ends with it";
   const auto all = [&](int32_t layer) { return plan.n_tokens(layer, found.n_tokens) == found.n_tokens; };
   return all(plan.n_layers() - 1) ? "the plan computes all of it" : "";
 }

@@ -6,6 +6,7 @@
 #include "engine/engine.h"
 #include "reuse/prefix_saver.h"
 #include "reuse/prefix_store.h"
+#include "reuse/reuse_rules.h"
 
 namespace vlcache {
 namespace {
@@ -130,7 +131,7 @@ ExactPrefix exact_prefix(Engine& engine, const KnownPrompt& prompt) {
 
 int32_t PrefixMatch::cut(int32_t n) const {
   for (const Image& image : images) {
-    if (image.reused && image.begin < n && n < image.end) n = image.begin;
+    if (image.reused) n = static_cast<int32_t>(cut_before({image.begin, image.end}, n));
   }
   return n;
 }
@@ -155,8 +156,7 @@ PrefixMatch match_prefix(Engine& engine, const Policy& policy, const Prompt& pro
     PrefixMatch::Image& image = images[i];
     const ReusedBefore* const before = reused_before(options, i);
     if (options.resumed && before == nullptr) continue;  // computed, and what follows it, too
-    const int32_t n_left = image.end - match.n;          // of an image that is cached in part, whole pages as a rule
-    if (!neutral && (n_left <= (image.begin < match.n ? kPageSlots : 0) || !is_known(i))) continue;
+    if (!neutral && !(may_be_reused_in_prefix({image.begin, image.end}, match.n) && is_known(i))) continue;
     image.reused = true;
     image.content = reused_content(engine, known, i, *options.chooser, image.n_tokens,
                                    before != nullptr ? before->similar : std::nullopt);
@@ -226,7 +226,8 @@ void PrefixReuse::note_use(Engine& engine, const Sequence& sequence, ExactPrefix
   if (!shares_pages(sequence.policy()) || !is_exact(sequence) || sequence.in_prompt()) return;
   if (sequence.prompt_shape().n_tokens < kFewestStored) return;
   if (std::ssize(prefix.key) != sequence.prompt_shape().n_tokens) prefix = exact_prefix(engine, prompt_of(sequence));
-  saver->used(std::move(prefix.key), std::move(prefix.pieces), sequence.cache(), ms_per_token,
+  const auto computed = [&] { return prefix_kv(*engine.kv().prefix_store(), sequence.cache().fork()); };
+  saver->used(std::move(prefix.key), std::move(prefix.pieces), computed, ms_per_token,
               stays && engine.kv().cache_budget().max_bytes() > 0);
 }
 

@@ -105,7 +105,7 @@ void RequestImages::note_sources() {
                              .n_frames = static_cast<int32_t>(tiles.n_frames),
                              .video = tiles.unit ? n_videos - 1 : -1,
                              .n_dropped = n_dropped(tiles),
-                             .source = 2 * n_left > images_[i].n_tokens ? Source::kComputed : Source::kPrefix,
+                             .source = is_in_prefix(n_left, images_[i].n_tokens) ? Source::kPrefix : Source::kComputed,
                              .n_recomputed = static_cast<double>(n_left),
                              .reason = ""});
     if (before.empty()) continue;
