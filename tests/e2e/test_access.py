@@ -1,7 +1,5 @@
 """Who may ask `vlcache serve`: keys, tenants, hosts, origins."""
-import pathlib
 import signal
-import tempfile
 import time
 import unittest
 
@@ -17,17 +15,10 @@ def bearer(key):
 
 class Keys(Server):
     @classmethod
-    def setUpClass(cls):
-        cls.files = tempfile.TemporaryDirectory()
-        cls.keys = pathlib.Path(cls.files.name, "keys")
+    def prepare(cls, folder):
+        cls.keys = folder / "keys"
         cls.write_keys()
         cls.FLAGS = ("--api-keys", str(cls.keys))
-        super().setUpClass()
-
-    @classmethod
-    def tearDownClass(cls):
-        super().tearDownClass()
-        cls.files.cleanup()
 
     @classmethod
     def write_keys(cls, more=""):

@@ -3,8 +3,6 @@ import contextlib
 import http.client
 import http.server
 import json
-import os
-import pathlib
 import re
 import shutil
 import signal
@@ -12,7 +10,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import unittest
@@ -28,16 +25,9 @@ def hello(**more):
 
 class Operations(Server):
     @classmethod
-    def setUpClass(cls):
-        cls.files = tempfile.TemporaryDirectory()
-        cls.log = pathlib.Path(cls.files.name, "access.log")
+    def prepare(cls, folder):
+        cls.log = folder / "access.log"
         cls.FLAGS = ("--access-log", str(cls.log))
-        super().setUpClass()
-
-    @classmethod
-    def tearDownClass(cls):
-        super().tearDownClass()
-        cls.files.cleanup()
 
     def logged(self, id, path=None):
         for _ in range(100):
@@ -238,19 +228,12 @@ class Completions(Server):
 @unittest.skipUnless(shutil.which("openssl"), "openssl makes the certificate")
 class Tls(Server):
     @classmethod
-    def setUpClass(cls):
-        cls.files = tempfile.TemporaryDirectory()
-        cert, key = (os.path.join(cls.files.name, name) for name in ("cert.pem", "key.pem"))
+    def prepare(cls, folder):
+        cert, key = str(folder / "cert.pem"), str(folder / "key.pem")
         subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1",
                         "-days", "2", "-keyout", key, "-out", cert], check=True, capture_output=True)
         cls.context = ssl.create_default_context(cafile=cert)
         cls.FLAGS = ("--tls-cert", cert, "--tls-key", key)
-        super().setUpClass()
-
-    @classmethod
-    def tearDownClass(cls):
-        super().tearDownClass()
-        cls.files.cleanup()
 
     @classmethod
     def connect(cls, timeout=120):
@@ -319,9 +302,7 @@ class Images(Server):
     """Images of a web server and a folder that are allowed."""
 
     @classmethod
-    def setUpClass(cls):
-        cls.files = tempfile.TemporaryDirectory()
-        folder = pathlib.Path(cls.files.name)
+    def prepare(cls, folder):
         (folder / "open").mkdir()
         shutil.copy(PAGE, folder / "open/page.png")
         shutil.copy(PAGE, folder / "secret.png")
@@ -345,17 +326,11 @@ class Images(Server):
         cls.web = http.server.ThreadingHTTPServer(("127.0.0.1", 0), lambda *a: Handler(*a, directory=str(folder)))
         cls.asked = Handler.asked
         threading.Thread(target=cls.web.serve_forever, daemon=True).start()
+        cls.addClassCleanup(cls.web.server_close)
+        cls.addClassCleanup(cls.web.shutdown)
         cls.url = f"http://127.0.0.1:{cls.web.server_port}"
         cls.FLAGS = ("--image-url-prefix", cls.url + "/open/", "--image-path-prefix", str(folder / "open"))
         cls.folder_url = f"file://{folder}"
-        super().setUpClass()
-
-    @classmethod
-    def tearDownClass(cls):
-        super().tearDownClass()
-        cls.web.shutdown()
-        cls.web.server_close()
-        cls.files.cleanup()
 
     def ask(self, url):
         return self.call("POST", "/v1/chat/completions", {**about(PAGE), "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": QUESTION}]}]})

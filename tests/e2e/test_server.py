@@ -3,8 +3,10 @@ import base64
 import concurrent.futures
 import http.client
 import json
+import pathlib
 import signal
 import socket
+import tempfile
 import time
 import unittest
 
@@ -27,8 +29,15 @@ class Server(ProgramTest):
     MODEL = MODEL
 
     @classmethod
+    def prepare(cls, folder):
+        """Before the server starts: its FLAGS, and files for it in a folder that goes with it."""
+
+    @classmethod
     def setUpClass(cls):
         super().setUpClass()
+        files = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(files.cleanup)
+        cls.prepare(pathlib.Path(files.name))
         cls.server = ServerProcess([VLCACHE, "serve", "-m", cls.MODEL, "--port", "0", "--dtype", "f32", *cls.FLAGS])
         cls.process, cls.port = cls.server.process, cls.server.port
         while cls.answer("GET", "/health").status != 200:

@@ -39,6 +39,13 @@ std::string describe(const AttentionShape& s) {
   return text + std::string(row_layout_name(s.layout));
 }
 
+// The shape with all else that a cache can have.
+AttentionShape with_everything(AttentionShape s) {
+  s.codecs = Codecs::kMixed;
+  s.ragged = s.bias = s.slot_pos = s.q_sinks = true;
+  return s;
+}
+
 KvView make_cache(OpCaseMaker& make, const AttentionShape& s, const SeqShape& seq, int32_t* last_position) {
   CacheShape cache{.head_dim = s.d,
                    .codecs = s.codecs,
@@ -204,22 +211,18 @@ void add_hidden_shapes(std::vector<AttentionShape>& shapes) {
     const std::string label = "hidden " + std::string(hidden_name(hidden));
     for (const SeqShape& seq : {SeqShape{1, 0}, SeqShape{1, 700}, SeqShape{81, 200}}) {
       shapes.push_back({.label = label, .seqs = {seq}, .hidden = hidden, .logits = true});
-      shapes.push_back({.label = label + " everything",
-                        .seqs = {seq, {3, 90}, {1, 200}},
-                        .n_kv_heads = 3,
-                        .group = 7,
-                        .d = 80,
-                        .codecs = Codecs::kMixed,
-                        .ragged = true,
-                        .bias = true,
-                        .slot_pos = true,
-                        .q_sinks = true,
-                        .hidden = hidden,
-                        .logits = true,
-                        .window = 100,
-                        .n_sinks = 3,
-                        // Peaks of a bias and a logit, rounded to bf16, would stand out of a row of averages.
-                        .q_scale = 1.0f});
+      shapes.push_back(
+          with_everything({.label = label + " everything",
+                           .seqs = {seq, {3, 90}, {1, 200}},
+                           .n_kv_heads = 3,
+                           .group = 7,
+                           .d = 80,
+                           .hidden = hidden,
+                           .logits = true,
+                           .window = 100,
+                           .n_sinks = 3,
+                           // Peaks of a bias and a logit, rounded to bf16, would stand out of a row of averages.
+                           .q_scale = 1.0f}));
     }
   }
 }
@@ -230,18 +233,13 @@ void add_scattered_shapes(std::vector<AttentionShape>& shapes) {
     shapes.push_back({.label = "scattered", .seqs = {seq, {1, 100}}, .scattered = true, .logits = true});
     shapes.push_back({.label = "scattered f32", .seqs = {seq}, .group = 1, .codecs = Codecs::kF32, .scattered = true});
     shapes.push_back({.label = "scattered window 50", .seqs = {seq}, .scattered = true, .window = 50, .n_sinks = 2});
-    shapes.push_back({.label = "scattered everything",
-                      .seqs = {seq, {9, 40}},
-                      .group = 7,
-                      .codecs = Codecs::kMixed,
-                      .ragged = true,
-                      .bias = true,
-                      .slot_pos = true,
-                      .q_sinks = true,
-                      .hidden = Hidden::kFew,
-                      .scattered = true,
-                      .window = 60,
-                      .n_sinks = 3});
+    shapes.push_back(with_everything({.label = "scattered everything",
+                                      .seqs = {seq, {9, 40}},
+                                      .group = 7,
+                                      .hidden = Hidden::kFew,
+                                      .scattered = true,
+                                      .window = 60,
+                                      .n_sinks = 3}));
   }
 }
 
@@ -280,16 +278,8 @@ std::vector<AttentionShape> attention_shapes() {
     shapes.push_back(
         {.label = "q_sinks 70 window 65", .seqs = {seq}, .d = 80, .q_sinks = true, .window = 65, .n_sinks = 70});
     shapes.push_back({.label = "q_sinks 4 without window", .seqs = {seq}, .q_sinks = true, .n_sinks = 4});
-    shapes.push_back({.label = "everything",
-                      .seqs = {seq, {3, 90}},
-                      .group = 7,
-                      .codecs = Codecs::kMixed,
-                      .ragged = true,
-                      .bias = true,
-                      .slot_pos = true,
-                      .q_sinks = true,
-                      .window = 60,
-                      .n_sinks = 3});
+    shapes.push_back(
+        with_everything({.label = "everything", .seqs = {seq, {3, 90}}, .group = 7, .window = 60, .n_sinks = 3}));
     // Logits of about 30: their own f32 rounding, 30 x 2^-24 x a few terms, must stay below the tolerance on the
     // output.
     shapes.push_back({.label = "peaked", .seqs = {seq}, .q_scale = 30.0f});
@@ -312,18 +302,8 @@ std::vector<AttentionShape> stats_shapes() {
   for (const SeqShape& seq :
        {SeqShape{0, 5}, SeqShape{1, 0}, SeqShape{1, 300}, SeqShape{17, 46}, SeqShape{81, 0}, SeqShape{64, 300}}) {
     shapes.push_back({.label = "plain", .seqs = {seq}});
-    shapes.push_back({.label = "everything",
-                      .seqs = {seq},
-                      .n_kv_heads = 3,
-                      .group = 7,
-                      .d = 80,
-                      .codecs = Codecs::kMixed,
-                      .ragged = true,
-                      .bias = true,
-                      .slot_pos = true,
-                      .q_sinks = true,
-                      .window = 40,
-                      .n_sinks = 3});
+    shapes.push_back(with_everything(
+        {.label = "everything", .seqs = {seq}, .n_kv_heads = 3, .group = 7, .d = 80, .window = 40, .n_sinks = 3}));
   }
   for (int32_t d : {32, 72, 96, 128}) shapes.push_back({.label = "plain", .seqs = {{33, 100}}, .group = 1, .d = d});
   shapes.push_back({.label = "f32 window 20",
@@ -343,20 +323,15 @@ std::vector<AttentionShape> stats_shapes() {
     for (const SeqShape& seq : {SeqShape{1, 0}, SeqShape{1, 300}, SeqShape{81, 100}}) {
       const std::string label = "hidden " + std::string(hidden_name(hidden));
       shapes.push_back({.label = label, .seqs = {seq}, .hidden = hidden});
-      shapes.push_back({.label = label + " scattered everything",
-                        .seqs = {seq},
-                        .group = 7,
-                        .d = 80,
-                        .codecs = Codecs::kMixed,
-                        .ragged = true,
-                        .bias = true,
-                        .slot_pos = true,
-                        .q_sinks = true,
-                        .hidden = hidden,
-                        .scattered = true,
-                        .weights = true,
-                        .window = 40,
-                        .n_sinks = 3});
+      shapes.push_back(with_everything({.label = label + " scattered everything",
+                                        .seqs = {seq},
+                                        .group = 7,
+                                        .d = 80,
+                                        .hidden = hidden,
+                                        .scattered = true,
+                                        .weights = true,
+                                        .window = 40,
+                                        .n_sinks = 3}));
     }
   }
   return shapes;
