@@ -53,7 +53,6 @@ PageRun PagePool::allocate_run(int32_t wanted) {
   std::fill_n(references_.begin() + run.begin, run.size(), 1);
   n_used_ += run.size();
   if (budget_ != nullptr) budget_->used_bytes += run.size() * page_bytes_;
-  peak_used_ = std::max(peak_used_, n_used_);
   return run;
 }
 

@@ -54,7 +54,6 @@ class PagePool {
   int64_t page_bytes() const { return page_bytes_; }
   int64_t n_used() const { return n_used_; }
   int64_t n_free() const;
-  int64_t peak_used() const { return peak_used_; }
 
  private:
   bool full() const;
@@ -66,7 +65,6 @@ class PagePool {
   std::vector<int32_t> references_;  // of every page ever handed out
   std::vector<PageRun> free_;  // ascending, never touching each other; the last one reaches to the end of the pool
   int64_t n_used_ = 0;
-  int64_t peak_used_ = 0;
 };
 
 }  // namespace vlcache

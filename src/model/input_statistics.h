@@ -21,7 +21,6 @@ class InputStatistics {
   // judged by chance, and an input that was always zero still counts a little. Empty for a matrix that is not known, or
   // saw nothing but zeros. Throws Error(kInput) if its inputs were infinite or NaN.
   std::vector<float> weights(const std::string& matrix) const;
-  int64_t n_matrices() const { return std::ssize(matrices_); }
 
  private:
   struct Sums {

@@ -182,7 +182,6 @@ PrefixTree::Node& PrefixTree::add_child(Node& parent, std::span<const Element> e
   added.groups.assign(groups.begin(), groups.end());
   for (const PageGroup group : groups) owner_.retain(group);
   n_pages_ += std::ssize(groups);
-  ++n_nodes_;
   parent.children.insert(std::move(child));
   list(added);
   return added;
@@ -207,7 +206,6 @@ PrefixTree::Node& PrefixTree::split(Node& node, size_t n_pages) {
   node.parent = &made;
   made.children.insert(std::move(lower));
   parent.children.insert(std::move(upper));
-  ++n_nodes_;
   return made;
 }
 
@@ -226,7 +224,6 @@ void PrefixTree::remove(Node& node) {
   const auto at = parent.children.find(page_of(node, 0));
   drop_pages(node, node.groups.size());
   parent.children.erase(at);
-  --n_nodes_;
   list(parent);
 }
 

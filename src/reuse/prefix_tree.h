@@ -115,7 +115,6 @@ class PrefixTree {
   Pin pin(std::span<const Element> key);
 
   int64_t n_pages() const { return n_pages_; }
-  int64_t n_nodes() const { return n_nodes_; }
 
  private:
   struct Found;
@@ -147,7 +146,7 @@ class PrefixTree {
     std::vector<Element> key;
     std::vector<PageGroup> groups;
   } path_;
-  int64_t n_pages_ = 0, n_nodes_ = 0;
+  int64_t n_pages_ = 0;
 };
 
 }  // namespace vlcache

@@ -63,7 +63,6 @@ class ImageReuse final : public LayerHooks {
   // Whether an image that occurs twice in this prompt has been recorded for its second occurrence: finish() keeps it,
   // and the rest of the prompt is looked up again.
   bool halts() const { return !finished_ && sequence_.n_done() >= halt_; }
-  bool in_preview() const { return in_preview_; }
   // To be called after such a step. When the preview is complete, the chooser chooses, and the prompt is computed again
   // from its first image.
   void after_preview_step();

@@ -42,7 +42,6 @@ class RequestImages {
   // Requests that must be computed before this one continues, after start() and start_rest(): usually none. Otherwise
   // nothing is loaded or encoded before the next start().
   std::vector<Request> take_origins() { return std::exchange(origins_, {}); }
-  bool has_origins() const { return !origins_.empty(); }
   // One of these requests has ended.
   void origin_done(const GenerateResult& origin);
   // Takes the embeddings that have been loaded; images whose load failed are to be encoded.

@@ -40,6 +40,5 @@ class TokenModel {
 std::unique_ptr<TokenModel> parse_token_model(const Json* json, const std::string& where);
 
 std::unique_ptr<TokenModel> parse_bpe(const JsonObject& object);
-std::unique_ptr<TokenModel> parse_unigram(const JsonObject& object);
 
 }  // namespace vlcache

@@ -70,8 +70,6 @@ class Tokenizer {
   int32_t special_token_id(std::string_view name) const;
   int32_t bos_id() const { return special_token_id("bos_token"); }
   int32_t eos_id() const { return special_token_id("eos_token"); }
-  int32_t pad_id() const { return special_token_id("pad_token"); }
-  int32_t unk_id() const { return special_token_id("unk_token"); }
 
  private:
   friend class StreamDecoder;

@@ -335,8 +335,8 @@ TEST(Tokenizer, ReadsNamedTokensFromTheOtherFiles) {
   EXPECT_EQ(tokenizer.special_token("eos_token"), "<|im_end|>");
   EXPECT_EQ(tokenizer.eos_id(), tokenizer.token_id("<|im_end|>"));
   EXPECT_EQ(tokenizer.bos_id(), -1);
-  EXPECT_EQ(tokenizer.pad_id(), tokenizer.token_id("<pad>"));
-  EXPECT_EQ(tokenizer.unk_id(), 0);
+  EXPECT_EQ(tokenizer.special_token_id("pad_token"), tokenizer.token_id("<pad>"));
+  EXPECT_EQ(tokenizer.special_token_id("unk_token"), 0);
   EXPECT_EQ(tokenizer.special_token_id("image_token"), tokenizer.token_id("<image>"));
   // New tokens follow the last existing one, in the order of the file.
   EXPECT_EQ(tokenizer.token_id("<z>"), 632);

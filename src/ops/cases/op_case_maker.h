@@ -49,7 +49,6 @@ class OpCaseMaker {
   // All NaN, so that an unwritten element shows. Gaps between rows are watched.
   Tensor output(std::string name, std::initializer_list<int64_t> dims, RowLayout layout = RowLayout::kDense);
   Tensor output_f32(std::string name, std::initializer_list<int64_t> dims);
-  Tensor zeros_f32(std::string name, std::initializer_list<int64_t> dims);
   Tensor scratch(DType dtype, std::initializer_list<int64_t> dims);
   // Makes t an output of the case.
   void watch(std::string name, const Tensor& t, Agreement agreement);
