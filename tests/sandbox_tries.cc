@@ -1,4 +1,4 @@
-// sandbox_tries FOLDER [--last PROGRAM]: tries what a helper program may not do (docs/server.md) and writes how each
+// sandbox_tries FOLDER [--last PROGRAM]: tries what a helper program may not do (docs/server/images.md) and writes how each
 // try ended, one a line: "NAME ok" or "NAME ERRNO". FOLDER holds the user's files: `file` and `other`. Calls have
 // arguments with which most of them do no harm when they are not refused, and then fail by another error than the
 // sandbox's.

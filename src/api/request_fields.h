@@ -1,5 +1,5 @@
 // RequestFields: what a request may set besides its prompt. One table names every field: flags, lines of `run
-// --requests`, HTTP bodies, --help and the table of docs/server.md are made from it.
+// --requests`, HTTP bodies, --help and the table of docs/server/requests.md are made from it.
 #pragma once
 
 #include <cfloat>
@@ -122,7 +122,7 @@ RequestFields default_fields(const RequestFields& flags, const GenerationDefault
 // Draws a seed if it is fresh. Throws Error(kInput) for values out of range.
 GenerateOptions generate_options(const RequestFields& fields);
 
-// The table as it is in docs/server.md.
+// The table as it is in docs/server/requests.md.
 std::string fields_markdown();
 
 }  // namespace vlcache

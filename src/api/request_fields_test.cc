@@ -161,9 +161,9 @@ TEST(RequestFields, FieldsWithACommonNameAreCopiedBetweenApis) {
   EXPECT_EQ(chat.dump(), R"({"top_k":3,"vlcache":{"kv":"h2o"}})");
 }
 
-// docs/server.md has the table between two marks. VLCACHE_UPDATE_DOCS=1 rewrites it there.
+// docs/server/requests.md has the table between two marks. VLCACHE_UPDATE_DOCS=1 rewrites it there.
 TEST(RequestFields, DocsAreUpToDate) {
-  const std::filesystem::path path = std::filesystem::path(VLCACHE_SOURCE_DIR) / "docs/server.md";
+  const std::filesystem::path path = std::filesystem::path(VLCACHE_SOURCE_DIR) / "docs/server/requests.md";
   const std::string text = read_text_file(path), begin = "<!-- request fields -->\n", end = "<!-- end -->";
   const size_t from = text.find(begin), to = text.find(end, from);
   ASSERT_TRUE(from != std::string::npos && to != std::string::npos);

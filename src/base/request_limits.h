@@ -1,5 +1,5 @@
 // Bounds of what one request may ask for, where no flag of the server sets them: each keeps the work and the memory of
-// a small body small. docs/server.md lists all bounds; tests/e2e/test_bounds.py tests these.
+// a small body small. docs/server/requests.md lists all bounds; tests/e2e/test_bounds.py tests these.
 #pragma once
 
 #include <chrono>
@@ -27,7 +27,7 @@ inline constexpr size_t kMaxPrompts = 64;
 // Answers to one prompt.
 inline constexpr int kMaxAnswers = 16;
 // Bytes of a JSON schema (OpenAI accepts 120,000 characters), and the time in which its grammar is compiled: real
-// schemas take a few ms (docs/server.md).
+// schemas take a few ms (docs/server/tools.md).
 inline constexpr size_t kMaxSchemaBytes = size_t{1} << 20;
 inline constexpr std::chrono::seconds kMaxGrammarTime{5};
 // Documents and videos that are read at once: with a thread each, half of those that serve has then (kPatient in

@@ -73,7 +73,7 @@ class Helper : public testing::Test {
   const std::filesystem::path folder_ = std::filesystem::path(testing::TempDir()) / "sandbox";
 };
 
-// What docs/server.md claims.
+// What docs/server/images.md claims.
 TEST_F(Helper, MayDoNothingUnderAllOfTheSandbox) {
   if (FileRules::version() == 0) GTEST_SKIP() << "the kernel has no Landlock";
   EXPECT_THAT(not_refused({}), IsEmpty());

@@ -1,4 +1,4 @@
-"""Small bodies cost little: objects of many members, and the bounds of docs/server.md, at them, above and far above."""
+"""Small bodies cost little: objects of many members, and the bounds of docs/server/requests.md, at them, above and far above."""
 import base64
 import fcntl
 import functools

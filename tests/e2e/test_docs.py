@@ -1,4 +1,4 @@
-"""The `curl` lines of docs/server.md, as they stand there; the generated tables of docs/models.md."""
+"""The `curl` lines of docs/server/README.md, as they stand there; the generated tables of docs/models.md."""
 import json
 import re
 import shutil
@@ -17,7 +17,7 @@ class Examples(Server):
     FLAGS = ("--name", "tinydoc")
 
     def test_documented_requests_are_answered(self):
-        lines = [line for line in (ROOT / "docs/server.md").read_text().splitlines() if line.startswith("curl ")]
+        lines = [line for line in (ROOT / "docs/server/README.md").read_text().splitlines() if line.startswith("curl ")]
         routes = set()
         for line in lines:
             routes.add(re.search(DOCUMENTED + r"([^ ]*)", line)[1])

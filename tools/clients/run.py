@@ -5,7 +5,7 @@
 
 Installs the versions of requirements/*.txt into build/clients-* (once), runs the programs on tinydoc and, where FOLDER (build/smollm2, by smollm2.py) exists, on
 a model of text, and ends with 1 if one fails. --record writes what they sent to tinydoc to tests/clients/recorded.jsonl, which CI replays without them, and what
-came of it to results.json and, as a table, to docs/server.md; other programs' lines there stay as they are."""
+came of it to results.json and, as a table, to docs/server/clients.md; other programs' lines there stay as they are."""
 import argparse
 import base64
 import json
@@ -95,7 +95,7 @@ def write_down(names, results, recorded):
     for model, found in results.items():
         for name in names: known.setdefault(model, {})[name] = {case: result["ok"] for (program, case), result in found.items() if program == name}
     file.write_text(json.dumps(known, indent=1) + "\n")
-    docs = ROOT / "docs/server.md"
+    docs = ROOT / "docs/server/clients.md"
     docs.write_text(re.sub(r"(<!-- programs -->\n).*?(<!-- end -->)", lambda m: m[1] + table(known) + "\n" + m[2], docs.read_text(), flags=re.S))
 
 
