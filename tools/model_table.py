@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints the generated tables of docs/models.md: fixtures, KV sizes, and with --golden the errors of a golden test's output.
+"""Prints generated tables: fixtures (their README), KV sizes (docs/models.md), and with --golden the errors of a golden test's output.
 
   python3 tools/model_table.py                               (the tables that a test compares with the page)
   build/release/tests/vlcache_golden_test | python3 tools/model_table.py --golden -
@@ -54,6 +54,7 @@ def sizes():
         for size, layers, heads, dim in models:
             n = 2 * layers * heads * dim * 2
             yield f"| {family} | {size} | {layers} × {heads} × {dim} | {n:,} | {n * 1e4 / 2**30:.2f} GiB | {source} |"
+            source = "the same"
 
 
 def errors(text):
@@ -81,7 +82,7 @@ def errors(text):
         yield f"| `{family}` | {len(of_family)} | {vision} | {w['f32', 'hidden']:.1e} | {w['f32', 'logits']:.1e} | {w['bf16', 'kl']:.1e} | {n} of {n} |"
 
 
-TABLES = {"fixtures": fixtures, "sizes": sizes}
+TABLES = {"fixtures": ("tools/fixtures/models/README.md", fixtures), "sizes": ("docs/models.md", sizes)}
 
 
 def block(page, name):
@@ -97,7 +98,7 @@ def main():
     if a.golden:
         print("\n".join(errors(sys.stdin.read() if a.golden == "-" else pathlib.Path(a.golden).read_text())))
     else:
-        print("\n\n".join(f"<!-- {name} -->\n" + "\n".join(table()) for name, table in TABLES.items()))
+        print("\n\n".join(f"<!-- {name} -->\n" + "\n".join(table()) for name, (_, table) in TABLES.items()))
 
 
 if __name__ == "__main__":

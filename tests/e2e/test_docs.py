@@ -1,4 +1,4 @@
-"""The `curl` lines of docs/server/README.md, as they stand there; the generated tables of docs/models.md."""
+"""The `curl` lines of docs/server/README.md, as they stand there; the generated tables of docs/models.md and the fixtures."""
 import json
 import re
 import shutil
@@ -36,9 +36,9 @@ class Models(unittest.TestCase):
     def test_tables_are_those_of_the_fixtures(self):
         sys.path.insert(0, str(ROOT / "tools"))
         import model_table
+        for name, (path, table) in model_table.TABLES.items():
+            self.assertEqual(model_table.block((ROOT / path).read_text(), name), list(table()), f"{path}: renew the table with python3 tools/model_table.py ({name})")
         page = (ROOT / "docs/models.md").read_text()
-        for name, table in model_table.TABLES.items():
-            self.assertEqual(model_table.block(page, name), list(table()), f"docs/models.md: renew the table with python3 tools/model_table.py ({name})")
         for family in model_table.cases():
             self.assertIn(f"`{family}`", page)
 
