@@ -1,5 +1,7 @@
 #include "ops/cases/op_cases.h"
 
+#include <algorithm>
+
 #include "ops/cases/op_case_tables.h"
 
 namespace vlcache {
@@ -64,24 +66,17 @@ std::string ops_markdown() {
       "What every backend does; shapes and exact formulas are in `src/ops/backend.h`. Made from the table in\n"
       "`src/ops/cases/op_cases.cc`, which also drives the tests and `bench/op_bench`. `ref` and `cpu` implement every "
       "op,\n"
-      "in f32 and bf16; `cpu` is compared with `ref` on each of the cases below. Do not edit: `vlcache_ops_test` says "
+      "in f32 and bf16; `cpu` is compared with `ref` on each case. Do not edit: `vlcache_ops_test` says "
       "how to\n"
       "renew this file.\n\n"
       "| op | computes | aliasing | cases |\n|---|---|---|---:|\n";
   const std::vector<OpCase> cases = op_cases();
-  std::string shapes;
   for (const OpInfo& info : op_infos()) {
-    int n = 0;
-    shapes += "\n## " + std::string(info.op) + "\n";
-    for (const OpCase& c : cases) {
-      if (c.op != info.op) continue;
-      shapes += (n++ == 0 ? "" : "; ") + c.shape;
-    }
-    shapes += "\n";
+    const auto n = std::ranges::count_if(cases, [&](const OpCase& c) { return c.op == info.op; });
     text += "| `" + std::string(info.op) + "` | " + std::string(info.computes) + " | " + std::string(info.aliasing) +
             " | " + std::to_string(n) + " |\n";
   }
-  return text + shapes;
+  return text;
 }
 
 }  // namespace vlcache
