@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What can be checked without building: formatting, include layers, sizes. Warnings are errors in every build.
+# What can be checked without building: formatting, include layers, sizes, words, documents. Warnings are errors in every build.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 status=0
@@ -16,4 +16,5 @@ python3 tools/check_sizes.py || status=1
 python3 tools/check_words.py || status=1
 python3 tools/check_tsan.py || status=1
 python3 tools/draw.py --check || status=1
+python3 tools/check_docs.py || status=1
 exit $status
