@@ -1,5 +1,5 @@
-// sandbox_tries FOLDER [--last PROGRAM]: tries what a helper program may not do (docs/server/images.md) and writes how each
-// try ended, one a line: "NAME ok" or "NAME ERRNO". FOLDER holds the user's files: `file` and `other`. Calls have
+// sandbox_tries FOLDER [--last PROGRAM]: tries what a helper program may not do (docs/server/images.md) and writes how
+// each try ended, one a line: "NAME ok" or "NAME ERRNO". FOLDER holds the user's files: `file` and `other`. Calls have
 // arguments with which most of them do no harm when they are not refused, and then fail by another error than the
 // sandbox's.
 //   --last PROGRAM  at the end becomes that program, with the arguments -c 'echo exec ok'
