@@ -51,6 +51,21 @@ class Commands(ProgramTest):
             self.assertLessEqual(set(found), set(out), line)
             self.assertTrue(all(word.startswith(line[-1]) for word in out), (line, out))
 
+    def test_help_of_every_flag_has_its_default(self):
+        """Sentences as in docs/words.md: a capital at the beginning, and how it is without the flag unless that is an error."""
+        def commands_of(command):
+            known = self.ok(*command, "--help")
+            found = re.findall(r"^  ([a-z]+) {2,}", known.split("\nCommands:\n")[1], re.M) if "\nCommands:\n" in known else []
+            return [command, *(below for name in found for below in commands_of((*command, name)))]
+        n = 0
+        for command in commands_of(()):
+            for head, text in re.findall(r"^  ((?:-\w, |    )--\S.*?|-h, --help)(?: {2,}|\n {30})(\S.*\n(?: {30}.*\n)*)", self.ok(*command, "--help"), re.M):
+                n += 1
+                self.assertRegex(text, r"^([A-Z]|config\.json)", (command, head))
+                if " " in head.split("--")[-1]:  # a value
+                    self.assertRegex(" ".join(text.split()), r"default|\[required", (command, head))
+        self.assertGreater(n, 400)
+
     def test_usage_errors_exit_2(self):
         for args in ((), ("nonsense",), ("run",), ("run", "-m", MODEL, "--max-tokens", "x", "hi"), ("run", "-m", MODEL, "--no-such-flag", "hi"),
                      ("run", "-m", MODEL), ("bench",), ("logits", "-m", MODEL, "hi")):

@@ -156,7 +156,7 @@ const tests = {
     assert.match(words.verdict(answer([image({})]), true)[0], /^Nothing came from the cache: this server keeps nothing, or too little /);
     assert.equal(says([image({encoder: 'hit'})]), 'The picture was known and not encoded again; the rest was computed.');
     assert.equal(says([], {cached: 200}), '80 % of the question came from the cache.');
-    assert.equal(says([], {cached: 3, reason: 'what follows is in no prompt before'}), 'Nothing came from the cache: it was not asked about before.');
+    assert.equal(says([], {cached: 3, reason: 'no cached prompt continues like this'}), 'Nothing came from the cache: it was not asked about before.');
     assert.match(says([image({})], {kv: {peak_bytes: 10240}}), /10 % of what the model had read was kept: memory fell from 10\.0 KiB to 1\.0 KiB\.$/);
   },
   differencesAreMarked() {

@@ -180,20 +180,20 @@ void run(BenchFlags flags) {
 
 void add_bench_command(const Command& app) {
   auto flags = std::make_shared<BenchFlags>();
-  const Command command = app.add_command("bench", "tokens/s of prefill and decode at several depths");
+  const Command command = app.add_command("bench", "Measure tokens/s of prefill and decode at several context lengths");
   add_model_flags(command, flags->model, {.needs_model = false, .policy = false});
-  command.add("--kv,--kv-mode", flags->policies, "policies to compare, in turn (one per use)")
+  command.add("--kv,--kv-mode", flags->policies, "KV policy to compare, in alternating runs (one per use)")
       .value_name("POLICY")
       .one_per_use()
       .show_default();
-  command.add("--kv-budget", flags->model.kv_budget, "of those that take one (0.1)").value_name("BUDGET");
+  command.add("--kv-budget", flags->model.kv_budget, "KV budget of the policies that need one (default 0.1)")
+      .value_name("BUDGET");
   command.remove(command.flag("--threads"));
   command.remove(command.flag("--weights"));
   command
-      .add(
-          "--weights", flags->weights,
-          "forms of the language model's matrices to compare, alternating (one per use; models in all of them are held "
-          "at once); auto: as the checkpoint")
+      .add("--weights", flags->weights,
+           "Storage of the language model's matrices to compare, in alternating runs (one per use; memory holds the "
+           "model in all of them); auto: as in the checkpoint. See `run --weights`")
       .one_of({"auto", "dense", "int8", "int4", "int4+", "bf16", "f32"})
       .one_per_use()
       .show_default()
@@ -205,35 +205,39 @@ void add_bench_command(const Command& app) {
   };
   command
       .add("--random-weights", flags->random_weights,
-           "a config.json: random weights in its shape instead of a checkpoint")
+           "config.json whose shape is measured with random weights, instead of --model (default: none)")
       .value_name("FILE");
-  list("-p,--n-prompt", flags->prompts, "prefill tests of so many tokens (0: none)");
-  list("-n,--n-gen", flags->gens, "decode tests of so many tokens (0: none)");
-  list("-d,--n-depth", flags->depths, "tokens in the cache before a test");
-  list("-b,--batch", flags->batches, "sequences at once", 1, 4096);
-  list("--tiles", flags->tiles, "vision tests: so many tiles through the encoder (0: none)");
+  list("-p,--n-prompt", flags->prompts, "Prefill tests: prompt lengths in tokens (0: none)");
+  list("-n,--n-gen", flags->gens, "Decode tests: numbers of generated tokens (0: none)");
+  list("-d,--n-depth", flags->depths, "Tokens in the KV cache before each test");
+  list("-b,--batch", flags->batches, "Sequences computed together", 1, 4096);
+  list("--tiles", flags->tiles, "Vision tests: numbers of tiles through the encoder (0: none)");
   command
       .add("--images", flags->images,
-           "vision tests: an image of so many pixels through the encoder, for models that take any size")
+           "Vision tests: pixel sizes of images through the encoder, for models that accept images of any size "
+           "(default: none)")
       .delimiter(',')
       .value_name("WxH,..");
-  list("-t,--threads", flags->threads, "threads (0: one per CPU that affinity and cgroup grant)", 0, 1024)
+  list("-t,--threads", flags->threads, "Compute threads (0, the default: one per CPU that affinity and cgroup grant)",
+       0, 1024)
       .share_environment();
-  command.add("-r,--repetitions", flags->repetitions, "runs of each test").range(1, 1000).show_default();
-  command.add("--fill", flags->fill, "how a depth is reached: by prefilling, or with random K and V")
+  command.add("-r,--repetitions", flags->repetitions, "Repetitions of each test").range(1, 1000).show_default();
+  command.add("--fill", flags->fill, "Fill the KV cache up to --n-depth by prefilling, or with random K and V")
       .one_of({"prefill", "random"})
       .show_default();
-  command.add("-o,--output", flags->output, "md, csv or json; or FILE.csv, with a chart FILE.svg beside it")
+  command
+      .add("-o,--output", flags->output,
+           "Format of the table: md, csv or json; or FILE.csv, which also writes a chart FILE.svg")
       .check([](const std::string& text) -> std::string {
         if (text == "md" || text == "csv" || text == "json" || is_file(text)) return "";
         return "expected md, csv, json or FILE.csv, found '" + text + "'";
       })
       .show_default();
-  command.add("--seed", flags->seed, "of weights, tokens and fill").show_default();
+  command.add("--seed", flags->seed, "Seed of the random weights, tokens and K and V").show_default();
   command.footer(
       "Example: vlcache bench -m DIR -p 512,2048 -n 64 -d 0,4096,16384 -o md\n"
-      "tokens/s of a vision test: rows of features. % of limit: of the read bandwidth or FLOP/s that the same threads\n"
-      "reach in probes before and after every run.");
+      "tokens/s of a vision test counts rows of features. % of limit is the share of the read bandwidth or FLOP/s that "
+      "the same threads reach in probes before and after every run.");
   command.allow_command();
   add_bench_reuse_command(command);
   command.run([flags, command] {

@@ -283,34 +283,35 @@ void run(const ReuseBenchFlags& flags) {
 
 void add_bench_reuse_command(const Command& bench_command) {
   auto flags = std::make_shared<ReuseBenchFlags>();
-  const Command command =
-      bench_command.add_command("reuse", "time to the first token where the pictures were seen in another prompt");
+  const Command command = bench_command.add_command(
+      "reuse", "Measure the time to the first token when the images were seen in another prompt");
   add_model_flags(command, flags->model, {.needs_model = false, .policy = false});
   command
       .add("--random-weights", flags->random_weights,
-           "a config.json: random weights in its shape instead of a checkpoint")
+           "config.json whose shape is measured with random weights, instead of --model (default: none)")
       .value_name("FILE");
-  command.add("--images", flags->images, "images of a prompt, of two by two tiles where the model splits them")
+  command.add("--images", flags->images, "Images per prompt; of 2 x 2 tiles where the model splits images")
       .delimiter(',')
       .value_name("N,..")
       .range(1, 1000)
       .show_default();
-  command.add("--image-tokens", flags->n_image_tokens, "of each image, where the model takes images of any size")
+  command.add("--image-tokens", flags->n_image_tokens, "Tokens per image, in models that accept images of any size")
       .range(1, 1 << 16)
       .show_default();
-  command.add("--reuse", flags->choosers, "choosers to compare, in turn (one per use)")
-      .value_name("CHOOSER")
+  command.add("--reuse", flags->choosers, "Reuse method to compare, in alternating runs (one per use)")
+      .value_name("METHOD")
       .one_per_use()
       .show_default();
   command.add("--exact-prefix", flags->exact_prefix,
-              "instead: the images after the same text as before, with another question");
-  command.add("--text", flags->n_text, "tokens besides the pictures, other ones in every prompt")
+              "Measure exact prefix reuse instead: the same text and images, then another question");
+  command.add("--text", flags->n_text, "Text tokens per prompt, different in every prompt")
       .range(2, 1 << 20)
       .show_default();
-  command.add("-r,--repetitions", flags->repetitions, "runs of each").range(1, 1000).show_default();
-  command.add("--seed", flags->seed, "of weights, pictures and text").show_default();
+  command.add("-r,--repetitions", flags->repetitions, "Repetitions of each measurement").range(1, 1000).show_default();
+  command.add("--seed", flags->seed, "Seed of the random weights, images and text").show_default();
   command.footer(
-      "With --cache-disk also from there, and what storing takes of an answer.\n"
+      "With --cache-disk, loading from the folder and the slowdown of answers while records are stored are measured "
+      "too.\n"
       "Examples: vlcache bench reuse --random-weights bench/shapes/llava-next-1.1b.json --images 1,4\n"
       "          vlcache bench reuse --random-weights bench/shapes/qwen3-vl-2b.json --image-tokens 2300");
   command.run([flags] { run(*flags); });

@@ -182,11 +182,11 @@ void clear(const CacheCommandFlags& flags) {
   std::optional<Sha256Digest> content;
   if (!flags.image.empty()) {
     if (flags.model_dir.empty()) {
-      throw Error(ErrorCode::kInput, "cache clear --image: expected -m DIR, whose processor says what the picture is");
+      throw Error(ErrorCode::kInput, "cache clear --image: expected -m DIR, whose processor says what the image is");
     }
     const Checkpoint checkpoint(flags.model_dir);
     const ModelConfig config = Model::read_config(checkpoint);
-    if (!config.vision) throw Error(ErrorCode::kInput, flags.model_dir + ": this model takes no pictures");
+    if (!config.vision) throw Error(ErrorCode::kInput, flags.model_dir + ": this model takes no images");
     content = image_key(load_image_processor(checkpoint, config.model_type)->process(load_image(flags.image)));
   }
   int64_t n = 0;
@@ -253,12 +253,13 @@ void run_packed(const PackedFlags& flags) {
 
 void add_cache_command(const Command& app) {
   const Command command = app.add_command(
-      "cache", "what a folder of --cache-disk or a server of --cache-redis holds, and packed models (--packed)");
+      "cache",
+      "List, verify or clear a folder of --cache-disk or a server of --cache-redis; list packed models (--packed)");
   command.allow_command();
   auto packed = std::make_shared<PackedFlags>();
-  command.add("--packed", packed->packed, "the models of --packed-cache, one a line, last used first");
-  command.add("--clear", packed->clear, "with --packed: removes them all");
-  command.add("--json", packed->json, "with --packed: JSON lines");
+  command.add("--packed", packed->packed, "List the models in --packed-cache, one per line, last used first");
+  command.add("--clear", packed->clear, "Remove all of them (with --packed)");
+  command.add("--json", packed->json, "Print JSON lines (with --packed)");
   add_packed_cache(command, packed->place);
   command.run([packed, command] {
     if (command.was_given_command()) return;
@@ -271,19 +272,21 @@ void add_cache_command(const Command& app) {
     auto flags = std::make_shared<CacheCommandFlags>();
     const Command sub = command.add_command(name, help);
     sub.add("DIR", flags->place,
-            "the folder, or a URL as --cache-redis takes it: redis://[user:password@]host[:port][/db], "
+            "Folder, or URL in the form of --cache-redis: redis://[user:password@]host[:port][/db], "
             "redis+cluster://host:port,host:port")
         .required();
     add_cache_secrets(sub, flags->cache);
     sub.run([flags, action] { action(*flags); });
     return std::pair{sub, flags};
   };
-  const auto [ls, ls_flags] = add("ls", "records, one a line", list);
-  ls.add("--json", ls_flags->json, "JSON lines");
-  add("verify", "reads every byte; removes what is wrong", verify);
-  const auto [forget, forget_flags] = add("clear", "removes all records, or those of one picture", clear);
-  forget.add("--image", forget_flags->image, "the picture").value_name("FILE");
-  forget.add("-m,--model", forget_flags->model_dir, "the model that has seen it").value_name("DIR");
+  const auto [ls, ls_flags] = add("ls", "List the records, one per line", list);
+  ls.add("--json", ls_flags->json, "Print JSON lines");
+  add("verify", "Read every byte and remove damaged records", verify);
+  const auto [forget, forget_flags] = add("clear", "Remove all records, or the records of one image", clear);
+  forget.add("--image", forget_flags->image, "Image whose records are removed (default: all records)")
+      .value_name("FILE");
+  forget.add("-m,--model", forget_flags->model_dir, "Model of these records; --image requires it (default: none)")
+      .value_name("DIR");
 }
 
 }  // namespace vlcache

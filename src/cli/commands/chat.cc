@@ -35,22 +35,21 @@ struct ChatCommand {
 };
 
 constexpr ChatCommand kCommands[] = {
-    {"/image", "PATH ..",
-     "add a picture or PDF (report.pdf#3-7), or several, to the next message; dropping files works, too"},
+    {"/image", "PATH ..", "add images or PDFs (report.pdf#3-7) to the next message; files can also be dropped"},
     {"/video", "PATH ..", "add a clip or a folder of frames likewise (clip.mp4,fps=1,max_frames=64)"},
     {"/system", "TEXT", "set the system message; without a text, show it; '': none"},
-    {"/kv", "POLICY [BUDGET]", "set how KV is kept, from the next question on; without a policy, show it"},
+    {"/kv", "POLICY [BUDGET]", "set the KV policy from the next question on; without a policy, show it"},
     {"/retry", "", "ask the last question again"},
-    {"/undo", "", "take the last question and answer back"},
+    {"/undo", "", "remove the last question and answer"},
     {"/reset", "", "start over, without the images of the next message"},
     {"/stats", "", "tokens, timings and KV of the last answer"},
     {"/save", "FILE", "write the conversation with its images; the page of `serve` opens it, too"},
-    {"/load", "FILE", "continue a conversation from such a file"},
+    {"/load", "FILE", "continue a conversation from a file written by /save or the page"},
     {"/help", "", "this list"},
     {"/quit", "", "leave (or Ctrl-D)"},
 };
 constexpr const char* kKeys =
-    "Ctrl-C stops an answer or clears the line; twice in a row, it ends the conversation. Tab completes commands and\n"
+    "Ctrl-C stops an answer or clears the line; twice in a row, it ends the conversation. Tab completes commands and "
     "paths, \u2191 brings back former messages.\n";
 
 std::string commands_text() {
@@ -242,23 +241,26 @@ void run(const ChatFlags& flags) {
 
 void add_chat_command(const Command& app) {
   auto flags = std::make_shared<ChatFlags>();
-  const Command command = app.add_command("chat", "talk about pictures, turn by turn");
+  const Command command = app.add_command("chat", "Chat about images in the terminal");
   add_model_flags(command, flags->model);
   add_generate_flags(command, flags->generate, Front::kRun);
-  add_media_flags(command, flags->media, "for the first message");
-  command.add("--system", flags->system, "system message").value_name("TEXT").group("Basic");
+  add_media_flags(command, flags->media, "It belongs to the first message");
+  command.add("--system", flags->system, "System message (default: none)").value_name("TEXT").group("Basic");
   command
       .add("--session", flags->session,
-           "keep the conversation, its pictures and its KV under --cache-disk by this name, and go on with it")
+           "Name under which the conversation, its images and their KV are stored in --cache-disk, and from which it "
+           "resumes (default: nothing is stored)")
       .value_name("NAME");
   command
       .add("--context-full", flags->context_full,
-           "when the conversation has outgrown the model's context: truncate (the oldest questions and answers go, the "
-           "KV of the others stays; the default with --session) or stop (the question is refused; the default without)")
+           "Action when the conversation exceeds the model's context: truncate (remove the oldest turns and keep the "
+           "KV of the others; default with --session) or stop (refuse the question; default without)")
       .one_of({"truncate", "stop"});
-  command.add("--plain", flags->plain, "answers as the model wrote them, without colours, on a terminal, too");
-  command.add("--no-history", flags->no_history,
-              "keep no messages for \u2191 in later conversations ($XDG_STATE_HOME/vlcache/history)");
+  command.add("--plain", flags->plain,
+              "Print answers as the model wrote them, without colours and formatting, on a terminal as well");
+  command.add(
+      "--no-history", flags->no_history,
+      "Do not store messages for \u2191 in later conversations (default: stored in $XDG_STATE_HOME/vlcache/history)");
   command.footer(commands_text());
   command.run([flags] { run(*flags); });
 }

@@ -227,36 +227,43 @@ void run(const EvalFlags& flags) {
 
 void add_eval_command(const Command& app) {
   auto flags = std::make_shared<EvalFlags>();
-  const Command command = app.add_command("eval", "measure how right the answers stay under policies and budgets");
+  const Command command = app.add_command("eval", "Measure how accurate answers stay under KV policies and budgets");
   add_model_flags(command, flags->model, {.policy = false});
-  command.add("--data", flags->data, "JSON lines {images, question | turns, answer | answers, kind, metric, id}")
+  command
+      .add("--data", flags->data, "File of JSON lines {images, question | turns, answer | answers, kind, metric, id}")
       .value_name("FILE")
       .required();
-  command.add("--kv", flags->policies, "policies to compare (one per use)")
+  command.add("--kv", flags->policies, "KV policy to evaluate (one per use)")
       .value_name("POLICY")
       .one_per_use()
       .show_default();
-  command.add("--kv-budget", flags->budgets, "budgets to try with each")
+  command.add("--kv-budget", flags->budgets, "KV budgets to evaluate with each policy")
       .value_name("LIST")
       .delimiter(',')
       .show_default();
-  command.add("--metric", flags->metric, "of lines that name none: " + metric_names()).show_default();
-  command.add("--samples", flags->samples, "so many, drawn by --seed (0: all)").not_negative().show_default();
-  command.add("--seed", flags->seed, "of drawing samples and of the intervals").show_default();
+  command.add("--metric", flags->metric, "Metric of lines that name none: " + metric_names()).show_default();
+  command.add("--samples", flags->samples, "Number of lines to evaluate, drawn by --seed (0: all)")
+      .not_negative()
+      .show_default();
+  command.add("--seed", flags->seed, "Seed of the drawn lines and of the bootstrap intervals").show_default();
   for (const char* name : {"max_tokens", "query_aware", "image_dedup", "image_dedup_weights"}) {
     flags->request.add(command, request_field(name), Front::kEval);
   }
-  command.add("--kl", flags->kl_tokens, "also the divergence from the full cache over the first N tokens")
+  command
+      .add("--kl", flags->kl_tokens,
+           "Also report the KL divergence from the full cache over the first N answer tokens (0: none)")
       .value_name("N")
       .range(0, 1 << 16)
       .show_default();
-  command.add("--find", flags->find, "say the smallest budget that keeps this share of the full cache's score")
+  command
+      .add("--find", flags->find,
+           "Report the smallest budget that keeps this share of the full cache's score (default: none)")
       .value_name("SHARE")
       .range(0.0, 1.0);
-  command.add("-o,--output", flags->output, "folder of the results; an evaluation that was stopped goes on there")
+  command.add("-o,--output", flags->output, "Folder of the results; an interrupted evaluation resumes from it")
       .value_name("DIR")
       .required();
-  command.add("--restart", flags->restart, "forget the results in that folder");
+  command.add("--restart", flags->restart, "Discard earlier results in that folder");
   command.footer(
       "Example: vlcache eval -m DIR --data questions.jsonl --kv vlcache --kv snapkv --kv-budget 0.2,0.1 --find 0.98 -o "
       "out");

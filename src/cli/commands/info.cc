@@ -203,7 +203,7 @@ void describe_memory(const ModelFlags& flags, const WeightList& weights) {
                                            : "") +
                         (shares_weights(forms, options.packed) ? ", shared with other processes" : ""));
   if (forms.quantised()) describe_forms(weights.matrices);
-  line("  --cache-ram", bytes(options.cache_bytes) + " at most, of prefixes, KV of pictures and their embeddings" +
+  line("  --cache-ram", bytes(options.cache_bytes) + " at most, of prefixes, KV of images and their embeddings" +
                             (flags.cache_ram.empty() ? " (a quarter of it)" : ""));
   line("  --kv-memory",
        bytes(kv > 0 ? kv : default_kv_bytes(usable, weights.bytes, options.cache_bytes)) +
@@ -336,14 +336,13 @@ void run(const InfoFlags& flags) {
 
 void add_info_command(const Command& app) {
   auto flags = std::make_shared<InfoFlags>();
-  const Command command = app.add_command(
-      "info",
-      "architecture, parameters, bytes, KV bytes and FLOPs per token, who holds what of the memory, and whether "
-      "pictures are reused");
+  const Command command = app.add_command("info",
+                                          "Print architecture, parameters, bytes, KV bytes and FLOPs per token, use of "
+                                          "memory, and whether images are reused");
   add_model_flags(command, flags->model, {.policy = false});
-  command.add("--json", flags->json, "print one JSON object instead: what is loaded, matrix by matrix");
+  command.add("--json", flags->json, "Print one JSON object instead, with every loaded matrix");
   command.add("--fingerprint", flags->fingerprint,
-              "also what identifies the model in stored KV; reads all weights for it");
+              "Also print the hash that identifies the model in stored KV; reads all weights");
   command.run([flags] { run(*flags); });
 }
 

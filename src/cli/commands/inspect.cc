@@ -91,21 +91,27 @@ void run(const InspectFlags& flags) {
 
 void add_inspect_command(const Command& app) {
   auto flags = std::make_shared<InspectFlags>();
-  const Command command = app.add_command("inspect", "show what a policy keeps of a prompt: a page, heat maps, JSON");
+  const Command command =
+      app.add_command("inspect", "Show which tokens of a prompt a policy keeps: a page, heat maps, JSON");
   add_model_flags(command, flags->model);
-  command.add("PROMPT", flags->prompt, "the question").required();
-  command.add("-i,--image", flags->images, "a picture, or a PDF (report.pdf#3-7) (one per use)")
+  command.add("PROMPT", flags->prompt, "Question to the model").required();
+  command
+      .add("-i,--image", flags->images,
+           "Image, or PDF with optional pages: report.pdf#3-7 (one per use; default: none)")
       .value_name("FILE")
       .one_per_use();
-  command.add("--raw", flags->raw, "take the prompt as it is, without the chat template");
+  command.add("--raw", flags->raw, "Use the prompt as given, without the chat template");
   for (const char* name : {"image_dedup", "image_dedup_weights"}) {
     flags->request.add(command, request_field(name), Front::kEval);
   }
-  command.add("-n,--max-tokens", flags->max_tokens, "tokens of the answer that is watched, at most")
+  command.add("-n,--max-tokens", flags->max_tokens, "Maximum number of answer tokens to observe")
       .range(1, 4096)
       .show_default();
-  command.add("-o,--output", flags->output, "the page; PNG heat maps stand beside it").value_name("FILE");
-  command.add("--json", flags->json, "the same as JSON").value_name("FILE");
+  command
+      .add("-o,--output", flags->output,
+           "HTML file of the page; heat maps are PNG files beside it (default: not written)")
+      .value_name("FILE");
+  command.add("--json", flags->json, "JSON file with the same data (default: not written)").value_name("FILE");
   command.footer(
       "Example: vlcache inspect -m models/tinydoc -i page.png \"What is the TOTAL?\" --kv vlcache --kv-budget 0.1 -o "
       "report.html");

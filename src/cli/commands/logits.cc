@@ -66,14 +66,17 @@ void run(const LogitsFlags& flags) {
 
 void add_logits_command(const Command& app) {
   auto flags = std::make_shared<LogitsFlags>();
-  const Command command = app.add_command("logits", "write the logits of every prompt token to a safetensors file");
+  const Command command = app.add_command("logits", "Write the logits of every prompt token to a safetensors file");
   add_model_flags(command, flags->model);
-  command.add("PROMPT", flags->prompt, "text");
-  command.add("--tokens", flags->tokens, "token ids instead of text: 1,2,3").delimiter(',').value_name("IDS");
-  add_media_flags(command, flags->media, "stands before the text, or where <image:N> or <video:N> says");
+  command.add("PROMPT", flags->prompt, "Text of the prompt (default: --tokens)");
+  command.add("--tokens", flags->tokens, "Token ids instead of text: 1,2,3 (default: PROMPT)")
+      .delimiter(',')
+      .value_name("IDS");
+  add_media_flags(command, flags->media, "It is placed before the text, or at <image:N> (<video:N>) in the prompt");
   command.add("--pdf-text", flags->pdf_text, request_field("pdf_text").help).one_of({"on", "off"}).show_default();
-  command.add("--raw", flags->raw, "take the prompt as it is, without the chat template");
-  command.add("-o,--output", flags->output, "tensors logits [n_tokens, vocab] f32 and token_ids [n_tokens] i32")
+  command.add("--raw", flags->raw, "Use the prompt as given, without the chat template");
+  command
+      .add("-o,--output", flags->output, "Safetensors file: logits [n_tokens, vocab] f32 and token_ids [n_tokens] i32")
       .value_name("FILE")
       .required();
   command.run([flags] { run(*flags); });

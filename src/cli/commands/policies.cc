@@ -1,9 +1,14 @@
 // `vlcache policies`: every policy for KV, with its parameters, source and cost.
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "cli/flags/command.h"
+#include "cli/flags/command_info.h"
+#include "cli/terminal/markdown.h"
 
 namespace vlcache {
 namespace {
@@ -13,11 +18,12 @@ std::string_view title(PolicyInfo::Kind kind) {
     case PolicyInfo::Kind::kPolicy:
       return "Policies";
     case PolicyInfo::Kind::kScorer:
-      return "Scorers: what stays (NAME, or NAME+ALLOCATOR)";
+      return "Scorers: which slots are kept (NAME, or NAME+ALLOCATOR)";
     case PolicyInfo::Kind::kAllocator:
       return "Allocators: how many slots each layer and head gets";
     case PolicyInfo::Kind::kRule:
-      return "Decode rules: what goes while an answer grows (NAME/RULE; without one it comes on top)";
+      return "Decode rules: eviction during the answer (NAME/RULE). Without one, answer tokens are kept on top of the "
+             "budget";
   }
   return "";
 }
@@ -51,16 +57,23 @@ void print_markdown() {
   }
 }
 
+// Wrapped on a terminal; on a pipe each text stays one line.
 void print_table() {
+  constexpr size_t kIndent = 18;
+  const size_t width = terminal_width(STDOUT_FILENO, std::string::npos);
+  const auto print = [&](const std::string& name, const std::string& text) {
+    std::string line = "  " + name + " ";
+    line.resize(std::max(line.size(), kIndent), ' ');
+    std::puts(wrapped_text(line + text, kIndent, width).c_str());
+  };
   std::optional<PolicyInfo::Kind> kind;
   for (const PolicyInfo& p : policy_infos()) {
     if (kind != p.kind) std::printf("%s%s\n", kind ? "\n" : "", std::string(title(p.kind)).c_str());
     kind = p.kind;
     const auto text = [](std::string_view s) { return std::string(s); };
-    std::printf("  %-15s %s%s\n", text(p.name).c_str(), text(p.meaning).c_str(),
-                p.source.empty() ? "" : (" (" + text(p.source) + ")").c_str());
-    if (!p.parameters.empty()) std::printf("  %-15s parameters: %s\n", "", text(p.parameters).c_str());
-    if (p.cost != "none") std::printf("  %-15s cost: %s\n", "", text(p.cost).c_str());
+    print(text(p.name), text(p.meaning) + (p.source.empty() ? "" : " (" + text(p.source) + ")"));
+    if (!p.parameters.empty()) print("", "parameters: " + text(p.parameters));
+    if (p.cost != "none") print("", "cost: " + text(p.cost));
   }
   std::printf(
       "\nA policy is written SCORER[@PRESET][:key=value,..][+ALLOCATOR[:key=value,..]][/RULE[:key=value,..]],\n"
@@ -80,9 +93,9 @@ void add_policies_command(const Command& app) {
     bool json = false, markdown = false;
   };
   auto flags = std::make_shared<Flags>();
-  const Command command = app.add_command("policies", "list the ways of keeping KV (--kv)");
-  command.add("--json", flags->json, "as JSON");
-  command.add("--markdown", flags->markdown, "as the tables of docs/policies.md");
+  const Command command = app.add_command("policies", "List the KV policies (--kv), with parameters, source and cost");
+  command.add("--json", flags->json, "Print JSON");
+  command.add("--markdown", flags->markdown, "Print the tables of docs/policies.md");
   command.run([flags] { flags->json ? print_json() : flags->markdown ? print_markdown() : print_table(); });
 }
 

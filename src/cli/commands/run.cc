@@ -244,27 +244,26 @@ void run(const RunFlags& flags) {
 
 void add_run_command(const Command& app) {
   auto flags = std::make_shared<RunFlags>();
-  const Command command = app.add_command("run", "answer a question about pictures, or a file of questions");
+  const Command command = app.add_command("run", "Answer a question about images, or a file of questions");
   add_model_flags(command, flags->model);
   add_generate_flags(command, flags->generate, Front::kRun);
-  command.add("PROMPT", flags->prompt, "the question");
-  add_media_flags(command, flags->media, "stands before the text, or where <image:N> or <video:N> says");
-  command.add("--system", flags->system, "system message").value_name("TEXT").group("Basic");
-  command.add("--raw", flags->raw, "take the prompt as it is, image placeholders included, without the chat template");
-  command.add("--json", flags->json, "print one JSON object instead of the text");
-  command.add("--plain", flags->plain, "the answer as the model wrote it, without colours, on a terminal, too");
+  command.add("PROMPT", flags->prompt, "Question to the model (default: --requests)");
+  add_media_flags(command, flags->media, "It is placed before the text, or at <image:N> (<video:N>) in the prompt");
+  command.add("--system", flags->system, "System message (default: none)").value_name("TEXT").group("Basic");
+  command.add("--raw", flags->raw, "Use the prompt as given, image placeholders included, without the chat template");
+  command.add("--json", flags->json, "Print one JSON object instead of the text");
+  command.add("--plain", flags->plain,
+              "Print the answer as the model wrote it, without colours and formatting, on a terminal as well");
   command
       .add("--requests", flags->requests,
-           "JSON lines {id, prompt | messages, images, videos, raw, kv, kv_budget, max_tokens, ...} (- for stdin); one "
-           "JSON line out for each")
+           "File of requests as JSON lines {id, prompt | messages, images, videos, raw, kv, kv_budget, max_tokens, "
+           "...}, -: standard input; prints one JSON line per answer (default: none)")
       .value_name("FILE");
-  command.add("--batch", flags->batch, "requests computed together, of those that have come")
-      .range(1, 4096)
-      .show_default();
+  command.add("--batch", flags->batch, "Maximum number of --requests computed together").range(1, 4096).show_default();
   command
       .add("--lookahead", flags->lookahead,
-           "lines read ahead of those: whichever finds most of its prompt computed starts next; answers keep "
-           "the lines' order")
+           "Lines of --requests read ahead of the batch: the line with most of its prompt cached starts next; answers "
+           "keep the order of the lines")
       .range(0, 4096)
       .show_default();
   command.footer("Example: vlcache run -m models/tinydoc -i page.png \"What is the TOTAL?\"");

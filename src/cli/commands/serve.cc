@@ -263,52 +263,59 @@ void serve(const ServeFlags& flags) {
 
 void add_serve_command(const Command& app) {
   auto flags = std::make_shared<ServeFlags>();
-  const Command command = app.add_command("serve", "OpenAI's API over HTTP");
+  const Command command = app.add_command(
+      "serve", "Serve the model over HTTP: the APIs of OpenAI and Anthropic, and a page in the browser");
   add_model_flags(command, flags->model);
   add_generate_flags(command, flags->generate, Front::kServe);
   add_server_flags(command, flags->server);
-  command.add("--name", flags->name, "the model's name (default: its folder's)");
+  command.add("--name", flags->name, "Name of the model in the API (default: the name of its folder)");
   command
-      .add(
-          "--reasoning", flags->reasoning,
-          "thoughts of thinking models (<think>, [THINK]): split off the answer as reasoning_content, or inline in its "
-          "text")
+      .add("--reasoning", flags->reasoning,
+           "Placement of the thoughts of thinking models (<think>, [THINK]): split moves them to reasoning_content, "
+           "inline leaves them in the answer's text")
       .one_of({"split", "inline"})
       .show_default();
   command
       .add("--response-store", flags->response_store,
-           "memory for responses, so that requests may name one as previous_response_id: 64MiB; the oldest are dropped "
+           "Memory limit for responses that later requests may name as previous_response_id; the oldest are dropped "
            "first (0: none are kept)")
       .value_name("BYTES")
       .show_default();
-  command.add("--parallel", flags->n_running, "requests computed together").range(1, 4096).show_default();
-  command.add("--max-waiting", flags->n_waiting, "requests that wait for that; others get 429")
+  command.add("--parallel", flags->n_running, "Maximum number of requests computed together")
+      .range(1, 4096)
+      .show_default();
+  command.add("--max-waiting", flags->n_waiting, "Maximum number of queued requests; further ones get 429")
       .range(1, 1 << 20)
       .show_default();
   command
       .add("--step-ms", flags->step_ms,
-           "target time of a mixed prefill/decode step: lower is smoother for streams, higher is faster for prompts "
-           "(0: by what decoding alone takes, 1.25 times that beside it for one prompt, 10 times for three or more)")
+           "Target time in ms of a step that computes prompt chunks beside decoding: lower values make streams "
+           "smoother, higher values finish prompts sooner (0: adaptive; prompt chunks get 1.25 times the time of "
+           "decoding alone for one prompt, up to 10 times for three or more)")
       .range(0.0, 1e6)
       .show_default();
   command
       .add("--max-prompt-tokens", flags->max_prompt_tokens,
-           "tokens of a prompt, its pictures' included; 0: as many as there is room for")
+           "Maximum number of prompt tokens, images included; 0: what the model's context and the KV memory allow")
       .range(0, INT32_MAX)
       .show_default();
-  command.add("--max-logprobs", flags->max_logprobs, "alternatives of a token that a request may ask for")
+  command
+      .add("--max-logprobs", flags->max_logprobs, "Maximum number of alternatives per token that a request may ask for")
       .range(0, 1 << 20)
       .show_default();
-  command.add(
-      "--score-after", flags->score_after,
-      "of prompts whose log probabilities are asked for: the policy acts after the last place of this text, and "
-      "the rest is scored as an answer (for lm-eval; vlcache.score_after in requests)");
-  command.add("--max-images", flags->max_images, "pictures of a request").range(0, 1 << 20).show_default();
-  command.add("--max-megapixels", flags->max_megapixels, "million pixels of a picture").range(1, 1000).show_default();
+  command.add("--score-after", flags->score_after,
+              "In prompts whose log probabilities are requested, let the policy act after the last occurrence of this "
+              "text and score the rest like an answer (for lm-eval; vlcache.score_after in requests; default: none)");
+  command.add("--max-images", flags->max_images, "Maximum number of images per request")
+      .range(0, 1 << 20)
+      .show_default();
+  command.add("--max-megapixels", flags->max_megapixels, "Largest image in million pixels")
+      .range(1, 1000)
+      .show_default();
   command
       .add("--generic-tools", flags->generic_tools,
-           "whether tools are shown, in the system text, to a model whose chat template has no place for them; auto: "
-           "unless vlcache.json in its folder says {\"generic_tools\": false}")
+           "Describe tools in the system text of models whose chat template does not support them; auto: on, unless "
+           "vlcache.json in the model's folder has {\"generic_tools\": false}")
       .one_of({"auto", "on", "off"})
       .show_default();
   command.footer("Example: vlcache serve -m models/tinydoc --port 8080");

@@ -106,104 +106,117 @@ void run(const SimulateFlags& flags) {
 constexpr int64_t kMost = int64_t{1} << 40;
 
 void add_tier_flags(const Command& command, SimulateFlags& flags) {
-  command.add("--disk", flags.disk, "each replica has a folder of that many blocks (--cache-disk), 0: no limit")
+  command
+      .add("--disk", flags.disk,
+           "Give each replica a folder of this many blocks (--cache-disk; 0: no limit; default: no folder)")
       .range(int64_t{0}, kMost);
-  command.add("--shared", flags.shared, "the replicas share a server of that many blocks (--cache-redis), 0: no limit")
+  command
+      .add("--shared", flags.shared,
+           "Give all replicas a shared server of this many blocks (--cache-redis; 0: no limit; default: no server)")
       .range(int64_t{0}, kMost);
   command
       .add("--delay", flags.delay,
-           "requests that have begun when one before them ends: they do not find what it writes to a tier")
+           "Number of later requests that have begun when a request ends, and therefore miss the records that it "
+           "writes to a tier")
       .range(int64_t{0}, kMost)
       .show_default();
   command
       .add("--write-rate", flags.write_rate,
-           "blocks that a replica writes to a tier between two requests (it writes slowly while it computes), 0: no "
-           "limit")
+           "Blocks that a replica can write to a tier between two requests, 0: no limit (a busy replica writes slowly)")
       .range(int64_t{0}, kMost)
       .show_default();
   command
       .add("--cache-prefixes", flags.prefixes,
-           "when KV of prompts is written to the tiers: auto (at the second use, or before memory "
-           "evicts it), always (at the first use), off")
+           "When the KV of prompts is written to the tiers: auto (at the second use, or before memory evicts it), "
+           "always (at the first use), off (never)")
       .one_of({"auto", "always", "off"})
       .show_default();
-  command.add("--replicas", flags.replicas, "processes, each with a memory of --capacity")
+  command.add("--replicas", flags.replicas, "Number of replicas, each with memory of --capacity blocks")
       .range(1, 1024)
       .show_default();
   command
       .add("--route", flags.route,
-           "which replica a request goes to: rr (round robin), session (that of its conversation), prefix (the one "
-           "that has most of its beginning, if half of it or more; else the one that computed least), image (by its "
-           "first image)")
+           "Router in front of the replicas: rr (round robin), session (the replica of the conversation), prefix (the "
+           "replica with the longest cached prefix if it covers half of the prompt, else the one that computed least), "
+           "image (by the first image)")
       .one_of({"rr", "session", "prefix", "image"})
       .show_default();
 }
 
 void add_image_flags(const Command& command, SimulateFlags& flags) {
   const std::string heading = "Traces with images";
-  command.add("--recompute", flags.recompute, "share of a reused image that is recomputed (--reuse vlcache:r=SHARE)")
+  command
+      .add("--recompute", flags.recompute,
+           "Share of a reused image's tokens that is recomputed (--reuse vlcache:r=SHARE)")
       .range(0.0, 1.0)
       .show_default()
       .group(heading);
   command
       .add("--embedding-bytes", flags.embedding_bytes,
-           "bytes of an image's embeddings per byte of its KV: hidden size / (2 x layers x kv heads x head size)")
+           "Bytes of an image's embeddings per byte of its KV: hidden size / (2 x layers x KV heads x head size)")
       .range(0.0, 100.0)
       .show_default()
       .group(heading);
   command
       .add("--encoder-cost", flags.encoder_cost,
-           "time to encode an image, where computing its tokens takes 1 (`run --json`: vision and prefill)")
+           "Time to encode an image, as a multiple of the prefill time of its tokens (`run --json` reports both)")
       .range(0.0, 1000.0)
       .show_default()
       .group(heading);
   command
       .add("--cost-spread", flags.cost_spread,
-           "how much the times vary that a server measures, and by which it evicts: standard deviation of their "
-           "logarithm")
+           "Noise in the compute times that a replica measures and by which it ranks evictions: standard deviation of "
+           "their logarithm (0: none)")
       .range(0.0, 10.0)
       .show_default()
       .group(heading);
   command
       .add("--beside", flags.beside,
-           "other requests that a replica computes beside one, on average: part of their time is measured as its own")
+           "Mean number of other requests that a replica computes beside one; they add part of their time to its "
+           "measured compute time")
       .range(0.0, 1024.0)
       .show_default()
       .group(heading);
-  command.add("--seed", flags.seed, "of these times").range(int64_t{0}, kMost).show_default().group(heading);
+  command.add("--seed", flags.seed, "Seed of the random times of --cost-spread and --beside")
+      .range(int64_t{0}, kMost)
+      .show_default()
+      .group(heading);
 }
 
 }  // namespace
 
 void add_simulate_command(const Command& app) {
   auto flags = std::make_shared<SimulateFlags>();
-  const Command command = app.add_command("simulate", "hit rate of caches, tiers and replicas over a recorded trace");
+  const Command command =
+      app.add_command("simulate", "Simulate hit rates of caches, tiers and replicas over a recorded trace");
   command
       .add("trace", flags->trace,
-           "JSON lines: timestamp, input_length, hash_ids (as Mooncake's traces); also output_length, session, and "
-           "images [{id, tokens, at}]")
+           "File of JSON lines: timestamp, input_length, hash_ids (Mooncake's format); optional: output_length, "
+           "session, images [{id, tokens, at}]")
       .required();
-  command.add("--capacity", flags->capacities, "blocks that the memory of a replica holds, 0: no limit")
+  command
+      .add("--capacity", flags->capacities,
+           "Blocks that the memory of a replica holds, several separated by commas, 0: no limit")
       .delimiter(',')
       .range(int64_t{0}, kMost)
       .show_default();
-  command.add("--block", flags->block, "tokens of a block of the trace")
+  command.add("--block", flags->block, "Tokens per block of the trace")
       .range(int64_t{1}, int64_t{1} << 20)
       .show_default();
-  command.add("--each", flags->each, "write a line of JSON for every request to this file: replica, hits, images")
+  command
+      .add("--each", flags->each, "File to write with a JSON line per request: replica, hits, images (default: none)")
       .value_name("FILE");
   add_tier_flags(command, *flags);
   add_image_flags(command, *flags);
   command.footer(
-      "Prints a JSON line per capacity and order of eviction, lru or gdsf (times asked for, with age):\n"
-      "policy, capacity, blocks, hits, rate; sources: hits in ram, disk, shared; requests: of each replica.\n\n"
-      "Sizes. A block is the KV of --block tokens, whether of a prompt or of an image by itself: --cache-ram of\n"
-      "24MB holds 24,000,000 / (--block x KV bytes per token) blocks; `vlcache info -m MODEL` prints the bytes.\n"
-      "Folder and server are counted in the same blocks.\n\n"
-      "A trace with images is replayed as `serve --reuse vlcache` would: KV of prompts in pages of 64 tokens, KV\n"
-      "of images and embeddings share --capacity (gdsf alone). --block must divide 64, best 1: an id per token.\n"
-      "images: {total, possible (seen before), found (KV not computed), rate: found / possible, sources}.\n"
-      "tools/picture_trace.py writes such traces; tools/load/replicas.py compares with servers.");
+      "Prints a JSON line per capacity and order of eviction, lru or gdsf (frequency with ageing): policy, capacity, "
+      "blocks, hits, rate; sources: hits in ram, disk, shared; requests: of each replica.\n\nSizes. A block is the KV "
+      "of --block tokens, whether of a prompt or of an image by itself: --cache-ram of 24MB holds 24,000,000 / "
+      "(--block x KV bytes per token) blocks; `vlcache info -m MODEL` prints the bytes. Folder and server are counted "
+      "in the same blocks.\n\nA trace with images is replayed as `serve --reuse vlcache` would: KV of prompts in pages "
+      "of 64 tokens, KV of images and embeddings share --capacity (gdsf alone). --block must divide 64, best 1 (an id "
+      "per token).\nimages: {total, possible (seen before), found (KV not computed), rate: found / possible, "
+      "sources}.\ntools/picture_trace.py writes such traces; tools/load/replicas.py compares with servers.");
   command.run([flags] { run(*flags); });
 }
 

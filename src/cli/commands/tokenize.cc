@@ -80,17 +80,19 @@ void detokenize(const TokenizeFlags& flags) {
 
 void add_tokenize_commands(const Command& app) {
   auto flags = std::make_shared<TokenizeFlags>();
-  const Command to_ids = app.add_command("tokenize", "text to token ids: one JSON array a line");
+  const Command to_ids = app.add_command("tokenize", "Convert text to token ids: one JSON array per line");
   add_model_dir(to_ids, flags->model_dir, flags->tokenizer_dir);
-  to_ids.add("TEXT", flags->text, "the text");
-  to_ids.add("--jsonl", flags->file, "a file with one JSON string a line (- for stdin)").value_name("FILE");
+  to_ids.add("TEXT", flags->text, "Text to convert (default: --jsonl)");
+  to_ids.add("--jsonl", flags->file, "File with one JSON string per line; -: standard input (default: TEXT)")
+      .value_name("FILE");
   to_ids.run([flags] { tokenize(*flags); });
 
   const Command to_text =
-      app.add_command("detokenize", "token ids to text: one JSON string a line, special tokens shown");
+      app.add_command("detokenize", "Convert token ids to text: one JSON string per line, special tokens included");
   add_model_dir(to_text, flags->model_dir, flags->tokenizer_dir);
-  to_text.add("IDS", flags->text, "one JSON array of ids (default: read stdin, one array a line)");
-  to_text.add("--jsonl", flags->file, "a file with one JSON array a line (- for stdin)").value_name("FILE");
+  to_text.add("IDS", flags->text, "JSON array of token ids (default: standard input, one array per line)");
+  to_text.add("--jsonl", flags->file, "File with one JSON array per line; -: standard input (the default)")
+      .value_name("FILE");
   to_text.run([flags] { detokenize(*flags); });
 }
 

@@ -51,17 +51,21 @@ void tune_heads(const HeadFlags& flags) {
 }  // namespace
 
 void add_tune_command(const Command& app) {
-  const Command tune = app.add_command("tune", "find out what some policies go by");
+  const Command tune =
+      app.add_command("tune", "Measure a model and write the files that --kv razor, --kv duo and --reuse auto read");
   tune.require_command();
   auto flags = std::make_shared<HeadFlags>();
   const Command command = tune.add_command(
-      "heads", "which heads look back, from a prefill of repeated random tokens: what --kv razor and --kv duo go by");
+      "heads", "Find retrieval heads, for --kv razor and --kv duo, in a prefill of repeated random tokens");
   add_model_flags(command, flags->model, {.policy = false});
-  command.add("-o,--output", flags->output, "the file (default: heads.json in the model's folder)").value_name("FILE");
-  command.add("--period", flags->period, "random tokens, which come four times (0: 2500, or what fits)")
+  command.add("-o,--output", flags->output, "File of the heads' scores (default: heads.json in the model's folder)")
+      .value_name("FILE");
+  command
+      .add("--period", flags->period,
+           "Number of random tokens, which the prompt repeats four times (0: 2500, or as many as the context holds)")
       .range(0, 1 << 20)
       .show_default();
-  command.add("--seed", flags->seed, "of the tokens").show_default();
+  command.add("--seed", flags->seed, "Seed of the random tokens").show_default();
   command.footer("Example: vlcache tune heads -m models/tinydoc && vlcache run -m models/tinydoc --kv duo \"Hello\"");
   command.run([flags] { tune_heads(*flags); });
   add_tune_reuse_command(tune);

@@ -123,7 +123,7 @@ void tune(const TuneFlags& flags) {
   const ImageKvForm form = image_form(flags.model.cache);
   if (!form.keeps_all()) {
     throw Error(ErrorCode::kInput,
-                "--cache-keep: layers are profiled with all of a picture's KV; `vlcache verify reuse` measures a plan "
+                "--cache-keep: layers are profiled with all of an image's KV; `vlcache verify reuse` measures a plan "
                 "with some of it");
   }
   if (!flags.looking.empty()) parse_reuse_chooser(flags.looking);
@@ -207,52 +207,64 @@ void verify(const TuneFlags& flags) {
 std::shared_ptr<TuneFlags> add_reuse_flags(const Command& command) {
   auto flags = std::make_shared<TuneFlags>();
   add_model_flags(command, flags->model, {.policy = false});
-  command.add("--data", flags->data, "questions about pictures, as `eval` takes them").value_name("FILE.jsonl");
-  command.add("--images", flags->images, "pictures, about which built-in questions are asked").value_name("DIR");
-  command.add("--compare", flags->compared, "questions whose answers are compared, each once")
+  command
+      .add("--data", flags->data,
+           "JSON lines of questions about images, in the format of `eval --data` (default: none)")
+      .value_name("FILE.jsonl");
+  command.add("--images", flags->images, "Folder of images, about which built-in questions are asked (default: none)")
+      .value_name("DIR");
+  command
+      .add("--compare", flags->compared,
+           "Number of questions whose answers with and without reuse are compared, each once")
       .range(1, 1 << 20)
       .show_default();
   command
       .add("--reuse-margin", flags->margin,
-           "what reuse may change, or cost where right answers are known; see --reuse-margin of `run`")
+           "Tolerated share of changed answers (or lost right answers), above numerical noise; compared with the upper "
+           "95 % bound of the measurement")
       .range(0.0001, 1.0)
       .show_default();
-  command.add("-n,--max-tokens", flags->max_tokens, "of an answer").range(1, 4096).show_default();
-  command.add("--seed", flags->seed, "of the choice of cases").show_default();
+  command.add("-n,--max-tokens", flags->max_tokens, "Maximum number of tokens of an answer")
+      .range(1, 4096)
+      .show_default();
+  command.add("--seed", flags->seed, "Seed of the random choice of questions").show_default();
   return flags;
 }
 
 }  // namespace
 
 void add_tune_reuse_command(const Command& tune_command) {
-  const Command command = tune_command.add_command(
-      "reuse", "whether answers stay the same when pictures are reused, and how much each layer recomputes for that");
+  const Command command = tune_command.add_command("reuse",
+                                                   "Measure whether answers stay the same when images are reused, and "
+                                                   "choose the share of tokens to recompute per layer");
   const auto flags = add_reuse_flags(command);
-  command.add("--target", flags->target, "mean share of a picture's tokens that is computed")
+  command.add("--target", flags->target, "Mean share of an image's tokens that the plan recomputes")
       .range(0.0, 1.0)
       .show_default();
   command
       .add("--profile", flags->profiled,
-           "questions that layers are profiled on if the documented schedule fails (0: never; a tenth of all at most)")
+           "Maximum number of questions used to profile layers if the documented schedule fails, at most a tenth of "
+           "all (0: no profiling)")
       .range(0, 1 << 20)
       .show_default();
   command
       .add("--several", flags->looking,
-           "chooser that is measured beside the plan for prompts with several pictures; \"\": none")
-      .value_name("CHOOSER")
+           "Reuse method to measure beside the plan, for prompts with several images; \"\": none")
+      .value_name("METHOD")
       .show_default();
-  command.add("-o,--output", flags->output, "the plan (default: reuse_plan.json in the model's folder)")
+  command.add("-o,--output", flags->output, "File of the plan (default: reuse_plan.json in the model's folder)")
       .value_name("FILE");
   command.footer("Example: vlcache tune reuse -m models/tinydoc --data questions.jsonl");
   command.run([flags] { tune(*flags); });
 }
 
 void add_verify_command(const Command& app) {
-  const Command verify_command = app.add_command("verify", "measure again what a plan says of itself");
+  const Command verify_command = app.add_command("verify", "Repeat the measurement of a reuse plan");
   verify_command.require_command();
-  const Command command = verify_command.add_command("reuse", "how often answers stay the same under a reuse plan");
+  const Command command =
+      verify_command.add_command("reuse", "Measure how often answers stay the same under a reuse plan");
   const auto flags = add_reuse_flags(command);
-  command.add("--reuse-plan", flags->plan, "the plan (default: reuse_plan.json in the model's folder)")
+  command.add("--reuse-plan", flags->plan, "Plan to measure again (default: reuse_plan.json in the model's folder)")
       .value_name("FILE");
   command.run([flags] { verify(*flags); });
 }

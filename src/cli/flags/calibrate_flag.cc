@@ -107,8 +107,9 @@ void run_calibration(Engine& engine, const EngineOptions& options, const std::st
 Flag add_calibrate(const Command& command, std::string& value) {
   return command
       .add("--calibrate", value,
-           "with --weights int4 or int4+: JSON lines as run --requests takes them, a sample of prompts to come; the "
-           "model computes them before it is quantised, and errors are weighed by what its matrices then multiply")
+           "File of sample prompts for --weights int4 and int4+, as JSON lines of `run --requests`: the model computes "
+           "them before quantisation, which then weighs errors by the inputs it measured (default: none; all inputs "
+           "weigh the same)")
       .value_name("FILE")
       .group("Machine")
       .share_environment();

@@ -57,7 +57,10 @@ ExitAfterInterrupt::~ExitAfterInterrupt() {
 }
 
 void add_model_dir(const Command& command, std::string& model_dir, std::string& tokenizer_dir) {
-  command.add("-m,--model", model_dir, "Hugging Face snapshot directory, or ORG/NAME of one in the local cache")
+  command
+      .add("-m,--model", model_dir,
+           "Model folder (Hugging Face snapshot), or ORG/NAME of a model in the local Hugging Face cache; nothing is "
+           "downloaded")
       .value_name("DIR")
       .group("Basic")
       .transform(model_path)
@@ -65,7 +68,7 @@ void add_model_dir(const Command& command, std::string& model_dir, std::string& 
       .share_environment();
   command
       .add("--tokenizer", tokenizer_dir,
-           "folder of the tokenizer and chat templates, where not the model's own (nanoVLM has none)")
+           "Folder of the tokenizer and chat template (default: the model's; nanoVLM's checkpoints have none)")
       .value_name("DIR")
       .transform(model_path)
       .share_environment();
@@ -86,16 +89,23 @@ void add_policy_flags(const Command& command, ModelFlags& flags) {
 void add_model_flags(const Command& command, ModelFlags& flags, const ModelFlagSet& set) {
   add_model_dir(command, flags.model_dir, flags.tokenizer_dir);
   command.flag("--model").required(set.needs_model);
-  command.add("--dtype", flags.dtype, "compute, and dense weights: f32, bf16, or as the checkpoint")
+  if (!set.needs_model) command.flag("--model").default_text("none, with --random-weights");
+  command
+      .add("--dtype", flags.dtype,
+           "Data type of the computation and of weights that are not quantised; auto: the checkpoint's")
       .one_of({"auto", "f32", "bf16"})
       .show_default();
   command
       .add("--weights", flags.weights,
-           "matrices of the language model, quantised while loading: int8, int4, or int4+ (6 bits where it matters "
-           "most); dense: not; auto: as the checkpoint has them, codes of a quantised one included")
+           "Storage of the language model's matrices. int8, int4, int4+ (int4, with 6 bits for the most sensitive "
+           "matrices): quantised while loading; dense: in --dtype; bf16, f32: dense in that type; auto: as in the "
+           "checkpoint, also if it is quantised")
       .one_of({"auto", "dense", "int8", "int4", "int4+", "bf16", "f32"})
       .show_default();
-  command.add("--vision-weights", flags.vision_weights, "the same of the layers of the vision encoder")
+  command
+      .add("--vision-weights", flags.vision_weights,
+           "Storage of the vision encoder's matrices: dense, or int8 (quantised while loading); auto: as in the "
+           "checkpoint")
       .one_of({"auto", "dense", "int8"})
       .show_default();
   add_calibrate(command, flags.calibrate);
@@ -103,39 +113,41 @@ void add_model_flags(const Command& command, ModelFlags& flags, const ModelFlagS
   add_packed_share(command, flags.packed_share);
   command
       .add("--activations", flags.activations,
-           "in products with quantised weights: int8, a signed byte each, is less exact (as other engines are), and "
-           "computes prompts faster on CPUs with VNNI but without AMX; auto: at least 15 bits")
+           "Precision of inputs in products with quantised weights: int8 is faster for prompts on CPUs with VNNI but "
+           "without AMX, and less exact; auto: at least 15 bits")
       .one_of({"auto", "int8"})
       .show_default();
-  command.add("--kv-dtype", flags.kv_dtype, "KV cache: bf16, or f32 when computing in f32")
+  command.add("--kv-dtype", flags.kv_dtype, "Data type of the KV cache; auto: bf16, or f32 with --dtype f32")
       .one_of({"auto", "f32", "bf16"})
       .show_default();
   if (set.policy) add_policy_flags(command, flags);
   command
       .add("--kv-memory", flags.kv_memory,
-           "limit of the KV cache: 512MiB, or a number of GiB (0: 3/4 of what the weights and --cache-ram leave of the "
-           "memory that machine and cgroup grant)")
+           "Memory limit of the KV cache of running requests: 512MiB, or a number of GiB (0: 3/4 of the memory that "
+           "the machine or cgroup grants and the weights and --cache-ram leave)")
       .value_name("BYTES")
       .show_default();
   command
       .add("--cache-ram", flags.cache_ram,
-           "memory for what is kept beyond a request, KV of prompts and pictures and their embeddings: 512MiB, "
-           "or a number of GiB, 0: none (1/4 of the memory that machine and cgroup grant)")
+           "Memory limit of the cache across requests (KV of prompts and images, embeddings): 512MiB, or a number of "
+           "GiB; 0 turns it off (default: 1/4 of the memory that the machine or cgroup grants)")
       .value_name("BYTES");
   add_cache_flags(command, flags.cache);
-  command.add("-t,--threads", flags.threads, "threads (0: one per CPU that affinity and cgroup grant)")
+  command.add("-t,--threads", flags.threads, "Compute threads (0: one per CPU that affinity and cgroup grant)")
       .range(0, 1024)
       .show_default();
-  command.add("--prefill-chunk", flags.prefill_chunk, "prompt tokens computed at once")
+  command.add("--prefill-chunk", flags.prefill_chunk, "Maximum prompt tokens computed in one step")
       .range(1, 1 << 20)
       .show_default();
   command.add("--special-tokens-in-text", flags.special_tokens_in_text,
-              "special tokens and image markers in the texts of messages count as such, as with transformers; by "
-              "default they stay text");
-  command.add("--backend", flags.backend, "cpu, or ref: the slow scalar reference")
+              "Treat special tokens and image markers in the text of messages as such, like transformers does; without "
+              "the flag they are plain text");
+  command
+      .add("--backend", flags.backend,
+           "Implementation of the operations: cpu, or ref (slow scalar reference); auto: cpu")
       .one_of({"auto", "cpu", "ref"})
       .show_default();
-  command.add("--max-isa", flags.max_isa, "highest instruction set to use")
+  command.add("--max-isa", flags.max_isa, "Highest CPU instruction set to use; auto: the highest that this CPU has")
       .one_of({"auto", "scalar", "avx2", "avx_vnni", "avx512", "avx512_vnni", "avx512_bf16", "amx_bf16"})
       .show_default();
   for (const char* name :

@@ -29,6 +29,8 @@ struct CommandInfo {
   std::string_view last_name() const { return std::string_view(name).substr(name.rfind(' ') + 1); }
 };
 
+// Lines of at most `width` columns; all but the first begin with `indent` spaces.
+std::string wrapped_text(const std::string& text, size_t indent, size_t width);
 // Wrapped at `width` columns; groups of flags, the basic one first.
 std::string help_text(const CommandInfo& command, size_t width);
 // A man page of section 1, in troff.

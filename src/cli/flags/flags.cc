@@ -64,10 +64,15 @@ void describe_value(std::string type, FlagInfo& info) {
   info.value_name = type == "TEXT" && !info.choices.empty() ? "NAME" : type;
 }
 
+// CLI11 shows the default of a list as "[1,2]".
+std::string without_brackets(const std::string& text) {
+  return text.starts_with('[') && text.ends_with(']') ? text.substr(1, text.size() - 2) : text;
+}
+
 FlagInfo info_of(const CLI::Option& option) {
   FlagInfo info{.is_positional = option.get_positional(),
                 .is_required = option.get_required(),
-                .fallback = option.get_default_str(),
+                .fallback = without_brackets(option.get_default_str()),
                 .environment = option.get_envname(),
                 .group = option.get_positional() ? "Arguments" : option.get_group(),
                 .help = option.get_description()};
@@ -99,8 +104,8 @@ CommandInfo info_of(const CLI::App& app, const std::string& name) {
 
 // `vlcache completions`: made of the same descriptions as --help.
 void add_completions_command(const CLI::App& app, const Command& root, std::string& shell) {
-  const Command command = root.add_command("completions", "print completions for a shell, or the man page");
-  command.add("SHELL", shell, "bash, zsh, fish, or man for the man page")
+  const Command command = root.add_command("completions", "Print shell completions or the man page");
+  command.add("SHELL", shell, "Shell whose completion script is printed; man prints the man page")
       .one_of({"bash", "zsh", "fish", "man"})
       .required();
   command.footer(
@@ -273,15 +278,15 @@ bool Command::was_given_command() const { return !app_->get_subcommands().empty(
 void Command::run(const std::function<void()>& action) const { app_->callback(action); }
 
 int run_command_line(int argc, char** argv, const std::function<void(const Command& root)>& describe) {
-  CLI::App app{
-      "vlcache: an inference engine for vision-language models with a KV cache that can be seen, cut and reused",
-      "vlcache"};
-  app.set_version_flag("--version", "vlcache " VLCACHE_VERSION);
+  CLI::App app{"vlcache: serves vision-language models on CPUs; compresses, reuses and shows their KV cache",
+               "vlcache"};
+  app.set_version_flag("--version", "vlcache " VLCACHE_VERSION, "Print the version");
   app.require_subcommand(1);
   app.formatter_fn([](const CLI::App* command, const std::string& name, CLI::AppFormatMode) {
     return help_text(info_of(*command, name), std::clamp<size_t>(terminal_width(STDOUT_FILENO, 100), 40, 120));
   });
-  app.set_config("--config", "", "read flags from a TOML file ([run] max-tokens = 64)")->type_name("FILE");
+  app.set_config("--config", "", "TOML file of flags, in a section per command: [run] max-tokens = 64 (default: none)")
+      ->type_name("FILE");
   app.allow_config_extras(CLI::config_extras_mode::error);  // a typo must not silently change the run
   app.fallthrough();
   describe(Command(&app));
@@ -289,9 +294,9 @@ int run_command_line(int argc, char** argv, const std::function<void(const Comma
   add_completions_command(app, Command(&app), shell);
   finish_flags(app);
   app.footer(
-      "Flags have environment variables, named after them in each command's help: of flags about the model and the\n"
-      "generation VLCACHE_ and the name in capitals (VLCACHE_THREADS=2), of all others with the command between\n"
-      "(VLCACHE_BENCH_BATCH=4).\n"
+      "Every flag can be set by an environment variable, which the command's help names: VLCACHE_THREADS=2 for flags "
+      "that several commands share, VLCACHE_BENCH_BATCH=4 for flags of one command. A flag on the command line "
+      "overrides its variable.\n"
       "vlcache COMMAND --help describes a command.");
   try {
     app.parse(argc, argv);

@@ -1,6 +1,7 @@
 #include "cli/flags/generate_flags.h"
 
 #include <algorithm>
+#include <climits>
 #include <cstdio>
 #include <set>
 #include <span>
@@ -59,6 +60,17 @@ std::string problem_of(const RequestField& field, const OrderedJson& value) {
   }
 }
 
+// The default in --help; "": the help says it.
+std::string default_text(const RequestField& field, Front front, bool is_list) {
+  const std::string fallback = field.fallback_of(front);
+  if (field.from_checkpoint) return "from the checkpoint, else " + fallback;
+  if (fallback == std::to_string(INT_MAX)) return "to the end of the context";
+  if (fallback == "true") return "on";
+  if (fallback == "false") return "off";
+  if (fallback.starts_with('"')) return fallback.substr(1, fallback.size() - 2);
+  return fallback.empty() && is_list ? "none" : fallback;
+}
+
 // The heading in --help.
 std::string group_of(std::string_view field) {
   constexpr std::string_view kBasic[] = {"max_tokens", "temperature", "pdf_text", "min_image_tokens",
@@ -113,14 +125,8 @@ Flag FieldFlags::add(const Command& command, const RequestField& field, Front fr
                        std::holds_alternative<std::optional<std::vector<TokenBias>> RequestFields::*>(field.member);
   if (is_list) flag.one_per_use();
   if (*field.value_name != '\0') flag.value_name(field.value_name);
-  const std::string fallback = field.fallback_of(front);
-  if (!fallback.empty() && !field.from_checkpoint && !is_switch(field)) {
-    const bool quoted = fallback.starts_with('"');
-    flag.default_text(fallback == "true"    ? "on"
-                      : fallback == "false" ? "off"
-                      : quoted              ? fallback.substr(1, fallback.size() - 2)
-                                            : fallback);
-  }
+  const std::string text = default_text(field, front, is_list);
+  if (!text.empty() && !is_switch(field)) flag.default_text(text);
   return flag;
 }
 
@@ -146,28 +152,29 @@ void add_generate_flags(const Command& command, GenerateFlags& flags, Front fron
   const auto add = [&](const char* names, auto& value, const char* help) {
     return command.add(names, value, help).group(kKvGroup).share_environment();
   };
-  add("--reuse-plan", flags.reuse.plan, "that plan (default: reuse_plan.json in the model's folder)")
+  add("--reuse-plan", flags.reuse.plan,
+      "Plan of `tune reuse` that --reuse auto follows (default: reuse_plan.json in the model's folder, if it is there)")
       .value_name("FILE");
   add("--reuse-origin", flags.reuse.origin,
-      "where a picture's KV is computed that others reuse: in the first prompt that does so exactly (first), or always "
-      "by itself, so that answers do not depend on what was asked before (neutral)")
+      "Where the KV of an image that later prompts reuse is computed: in the first prompt that computes it exactly "
+      "(first), or always in a prompt of its own, so that answers do not depend on earlier requests (neutral)")
       .one_of({"first", "neutral"})
       .show_default();
   add("--reuse-margin", flags.reuse.margin,
-      "share of answers that auto lets reuse change, or cost where right ones are known, beyond those that change "
-      "whenever the order of computing does: the upper 95 % bound of what was measured")
+      "Tolerated share of changed answers (or lost right answers) under --reuse auto, above numerical noise; compared "
+      "with the upper 95 % bound of the measurement")
       .range(0.0001, 1.0)
       .show_default();
   if (front == Front::kServe) {
     add("--reuse-shadow", flags.reuse.shadow,
-        "share of requests whose answers are compared, while the machine is idle, with those that reuse would give: "
-        "until auto knows whether to reuse images all are; 0: nothing is compared")
+        "Share of requests that --reuse auto computes a second time while the machine is idle, to compare answers with "
+        "and without reuse; until it has decided, it compares every request. 0: none")
         .range(0.0, 1.0)
         .show_default();
   }
   add("--reuse-bound", flags.reuse.former_bound, "").group("");  // hidden
   add("--cache-exact", flags.reuse.keep_exact,
-      "keep a prompt's KV for later prompts as it was before a policy compressed it, too");
+      "Cache a prompt's KV for later prompts as computed, even if a policy compresses it for this one");
 }
 
 RequestFields given_fields(const GenerateFlags& flags, const ModelFlags& model) {
@@ -208,10 +215,10 @@ std::string prompt_text(const GenerateResult& result) {
     n_in_ram -= n;
   }
   add(n_in_ram, "ram");
+  if (cache.saved_ms > 0) places += format("; about %.0f ms saved", cache.saved_ms);
   if (!places.empty()) text += " (" + places + ")";
-  text += format(", %d were not", result.n_prompt - cache.n_prefix_tokens);
-  if (!cache.prefix_reason.empty()) text += ": " + cache.prefix_reason;
-  if (cache.saved_ms > 0) text += format("; computing them took about %.0f ms", cache.saved_ms);
+  text += format(", %d recomputed", result.n_prompt - cache.n_prefix_tokens);
+  if (!cache.prefix_reason.empty()) text += " (" + cache.prefix_reason + ")";
   return text + "\n";
 }
 
@@ -220,18 +227,18 @@ std::string image_text(const CacheReport::Image& image) {
   std::string text = format("%d tokens ", image.n_tokens);
   if (image.n_dropped > 0) {
     const auto n = static_cast<long long>(image.n_dropped);
-    text += format("(and %lld that look like their neighbours, dropped) ", n);
+    text += format("(and %lld dropped as copies of their neighbours) ", n);
   }
   if (image.source == Image::Source::kPrefix) text += "found with the prompt";
   if (image.loaded()) {
-    if (image.similar) text += format("of a similar image, %d of them changed or beside such, ", image.n_changed);
+    if (image.similar) text += format("of a similar image, %d of them changed or next to a change, ", image.n_changed);
     text += "found " + (image.source == Image::Source::kRam ? place_text("ram") : place_text(image.tier)) + " (" +
             image.form;
     if (image.n_kept < image.n_tokens) text += format(": %d of them are kept", image.n_kept);
-    text += format("), %.1f computed again", image.n_recomputed);
+    text += format("), %.1f recomputed (mean over layers)", image.n_recomputed);
   }
   if (image.source == Image::Source::kComputed) text += "computed: " + image.reason;
-  if (image.encoder == Image::Encoder::kHit) text += "; what the encoder makes of it was found";
+  if (image.encoder == Image::Encoder::kHit) text += "; encoder output: hit";
   if (image.encoder == Image::Encoder::kComputed) text += "; encoded";
   return text + "\n";
 }

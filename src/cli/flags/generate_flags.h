@@ -45,8 +45,8 @@ ReuseChoice reuse_choice(const GenerateFlags& flags, const RequestFields& given,
 std::string summary(const GenerateResult& result);
 
 // What was reused and why not more, and what the caches hold, a line each:
-// "prompt: 412 of 981 tokens were found (412 on disk), 569 were not: ...", "image 1: 2304 tokens found in memory
-// (exact), 58.0 computed again".
+// "prompt: 412 of 981 tokens were found (412 on disk), 569 recomputed (...)", "image 1: 2304 tokens found in memory
+// (exact), 58.0 recomputed (mean over layers)".
 std::string explanation(const GenerateResult& result, const CacheTotals& totals, const ReuseChoice& reuse);
 
 }  // namespace vlcache

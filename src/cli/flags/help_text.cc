@@ -50,7 +50,7 @@ std::string wrapped(std::string_view text, size_t indent, size_t width, size_t c
 }
 
 std::string entry(const std::string& head, const std::string& help, size_t width) {
-  const bool fits = head.size() + 2 < kIndent;
+  const bool fits = head.size() + 3 < kIndent;  // two spaces between the columns
   const std::string space = fits ? std::string(kIndent - head.size() - 2, ' ') : "\n" + std::string(kIndent, ' ');
   return "  " + head + space + wrapped(help, kIndent, width, kIndent) + "\n";
 }
@@ -76,7 +76,26 @@ std::string details_of(const FlagInfo& flag) {
   return text;
 }
 
+// Examples are for copying and are not wrapped; a line of two columns ("/help      this list") is indented to the
+// second.
+std::string footer_text(const std::string& footer, size_t width) {
+  std::string text;
+  for (size_t i = 0; i < footer.size();) {
+    const size_t end = std::min(footer.find('\n', i), footer.size());
+    const std::string line = footer.substr(i, end - i);
+    const bool is_to_copy = line.starts_with("Example") || line.starts_with("vlcache") || line.starts_with("  ");
+    const size_t gap = line.find("  "), column = gap == line.npos ? 0 : line.find_first_not_of(' ', gap);
+    text += (is_to_copy ? line : wrapped(line, column == line.npos ? 0 : column, width, 0)) + "\n";
+    i = end + 1;
+  }
+  return text;
+}
+
 }  // namespace
+
+std::string wrapped_text(const std::string& text, size_t indent, size_t width) {
+  return wrapped(text, indent, width, 0);
+}
 
 std::string help_text(const CommandInfo& command, size_t width) {
   std::string text = wrapped(command.help, 0, width, 0) + "\n\nUsage: " + command.name;
@@ -99,18 +118,13 @@ std::string help_text(const CommandInfo& command, size_t width) {
   }
   if (!command.commands.empty()) text += "\nCommands:\n";
   for (const CommandInfo& sub : command.commands) text += entry(std::string(sub.last_name()), sub.help, width);
-  if (!command.footer.empty()) text += "\n";
-  for (size_t i = 0; i < command.footer.size();) {
-    const size_t end = std::min(command.footer.find('\n', i), command.footer.size());
-    const std::string line = command.footer.substr(i, end - i);
-    const bool is_to_copy = line.starts_with("Example") || line.starts_with("vlcache");
-    text += (is_to_copy ? line : wrapped(line, 0, width, 0)) + "\n";
-    i = end + 1;
-  }
+  if (!command.footer.empty()) text += "\n" + footer_text(command.footer, width);
   return text;
 }
 
 namespace {
+
+constexpr size_t kManWidth = 72;
 
 // Text with what troff takes for commands escaped.
 std::string troff(std::string_view text) {
@@ -135,7 +149,9 @@ void add_to_man(std::string& page, const CommandInfo& command) {
       if (!flag.environment.empty()) page += "Environment: " + troff(flag.environment) + ".\n";
     }
   }
-  if (!command.footer.empty() && command.commands.empty()) page += ".PP\n.nf\n" + troff(command.footer) + "\n.fi\n";
+  if (!command.footer.empty() && command.commands.empty()) {
+    page += ".PP\n.nf\n" + troff(footer_text(command.footer, kManWidth)) + ".fi\n";
+  }
   for (const CommandInfo& sub : command.commands) add_to_man(page, sub);
 }
 

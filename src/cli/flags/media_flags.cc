@@ -5,19 +5,20 @@ namespace vlcache {
 void add_media_flags(const Command& command, MediaFlags& flags, const std::string& where) {
   const Flag image = command
                          .add("-i,--image", flags.images,
-                              "a picture: JPEG, PNG, WebP, BMP, GIF; or a PDF, all of it or some pages: report.pdf#3-7 "
-                              "(one per use); " +
+                              "Image (JPEG, PNG, WebP, BMP, GIF), or PDF with optional pages: report.pdf#3-7 (one per "
+                              "use; default: none). " +
                                   where)
                          .value_name("FILE")
                          .group("Basic")
                          .one_per_use();
-  const Flag video = command
-                         .add("-v,--video", flags.videos,
-                              "a clip (MP4, WebM, MOV, GIF, ...), or a folder of numbered frames; clip.mp4,fps=1,"
-                              "max_frames=64 says how many frames are shown. Its sound is ignored (one per use)")
-                         .value_name("FILE|DIR")
-                         .group("Basic")
-                         .one_per_use();
+  const Flag video =
+      command
+          .add("-v,--video", flags.videos,
+               "Video clip (MP4, WebM, MOV, GIF, ...) or folder of numbered frames; clip.mp4,fps=1,max_frames=64 sets "
+               "how many frames are sampled; the sound is ignored (one per use; default: none)")
+          .value_name("FILE|DIR")
+          .group("Basic")
+          .one_per_use();
   flags.order = [command, image, video] {
     std::string order;
     for (const size_t flag : command.order_of({image, video})) order += flag == 0 ? 'i' : 'v';

@@ -10,8 +10,9 @@ namespace vlcache {
 Flag add_packed_cache(const Command& command, std::string& value) {
   return command
       .add("--packed-cache", value,
-           "where a model that was quantised is stored for the next start, and how many bytes of models at most "
-           "($XDG_CACHE_HOME/vlcache/packed or ~/.cache/vlcache/packed, 40GiB and half of what is free); off: not")
+           "Folder for quantised models, which the next start loads instead of quantising again, and its size limit "
+           "(default $XDG_CACHE_HOME/vlcache/packed or ~/.cache/vlcache/packed; at most 40GiB and half the free "
+           "space). off: quantise at every start")
       .value_name("DIR[,BYTES]|off")
       .group("Machine")
       .share_environment();
@@ -20,8 +21,8 @@ Flag add_packed_cache(const Command& command, std::string& value) {
 Flag add_packed_share(const Command& command, bool& value) {
   return command
       .add("--packed-share", value,
-           "weights stay in the file of --packed-cache, mapped, so that processes on this machine hold one copy of "
-           "them in memory; tokens may come a little more slowly than from memory of the process (docs/weights.md)")
+           "Map the weights from the file of --packed-cache, so that all processes on this machine share one copy in "
+           "memory; decoding can be slightly slower (docs/weights.md)")
       .group("Machine")
       .share_environment();
 }

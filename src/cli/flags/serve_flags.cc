@@ -27,41 +27,48 @@ void add_list(const Command& command, const char* name, std::vector<std::string>
 }
 
 void add_access_flags(const Command& command, ServerFlags& flags) {
-  command.add("--host", flags.host, "address to listen on; 0.0.0.0: all").show_default();
-  command.add("--port", flags.port, "port; 0: any that is free").range(0, 65535).show_default();
+  command.add("--host", flags.host, "Address to listen on; 0.0.0.0: all interfaces").show_default();
+  command.add("--port", flags.port, "Port to listen on; 0: any free port").range(0, 65535).show_default();
   command
       .add("--ops-port", flags.ops_port,
-           "another port, without TLS and keys, that has /health, /metrics and /version only; 0: any that is free")
+           "Additional port for /health, /metrics and /version alone, without TLS and keys; 0: any free port (default: "
+           "none)")
       .range(0, 65535);
   command
       .add("--api-keys", flags.keys_file,
-           "file of keys, one of which requests must bring (Authorization: Bearer KEY): lines KEY [NAME] "
-           "[admin]; callers of different names share no cache; read again at SIGHUP")
+           "File of API keys, one of which each request must send (Authorization: Bearer KEY), in lines KEY [NAME] "
+           "[admin]; callers of different names share no cache; SIGHUP reloads it (default: no key is needed, and "
+           "every caller is an administrator)")
       .value_name("FILE");
-  add_list(command, "--allowed-host", flags.allowed_hosts, "NAME",
-           "name that requests may call this server by (Host header), besides localhost, --host, addresses and, unless "
-           "--host is a loopback address, names without a dot, *.internal, *.local and those of clusters; *: any");
+  add_list(
+      command, "--allowed-host", flags.allowed_hosts, "NAME",
+      "Additional host name that requests may use in the Host header, which guards against DNS rebinding (one per "
+      "use; *: any). Allowed by default: localhost, --host and addresses; unless --host is a loopback address also "
+      "names without a dot, *.internal, *.local and names of clusters");
   add_list(command, "--cors", flags.origins, "ORIGIN",
-           "web site whose pages may ask this server, such as https://chat.example; *: all");
-  const Flag cert = command.add("--tls-cert", flags.tls_cert, "PEM file of the certificate chain: HTTPS");
-  const Flag key = command.add("--tls-key", flags.tls_key, "PEM file of its key");
+           "Web site whose pages may send requests from a browser, such as https://chat.example (one per use; *: all; "
+           "default: none)");
+  const Flag cert =
+      command.add("--tls-cert", flags.tls_cert, "PEM file of the certificate chain; turns HTTPS on (default: HTTP)");
+  const Flag key = command.add("--tls-key", flags.tls_key, "PEM file of the private key of --tls-cert (default: none)");
   cert.value_name("FILE").needs(key);
   key.value_name("FILE").needs(cert);
 }
 
 void add_image_flags(const Command& command, ServerFlags& flags) {
   add_list(command, "--image-url-prefix", flags.image_urls, "URL",
-           "fetch pictures and PDFs whose URLs begin like this, such as https://images.example/public/; no redirects, "
-           "and no "
-           "private addresses but such as stand here");
-  add_list(command, "--image-path-prefix", flags.image_folders, "DIR",
-           "read pictures and PDFs of file:// URLs below this folder");
+           "Prefix of image and PDF URLs that the server may fetch, such as https://images.example/public/ (one per "
+           "use; default: none are fetched); redirects are not followed, and private addresses must be listed here");
+  add_list(
+      command, "--image-path-prefix", flags.image_folders, "DIR",
+      "Folder below which the server may read images and PDFs of file:// URLs (one per use; default: none are read)");
   command
       .add("--named-images", flags.named_images_mib,
-           "MiB of pictures that requests have given a uuid, for those that send the uuid alone; 0: none is kept")
+           "Memory limit in MiB for images that requests have given a uuid; later requests may send the uuid alone. 0: "
+           "none are kept")
       .range(0, 1 << 20)
       .show_default();
-  command.add("--image-timeout", flags.image_timeout_s, "seconds until a picture must have been fetched")
+  command.add("--image-timeout", flags.image_timeout_s, "Seconds after which fetching an image fails")
       .range(1, 3600)
       .show_default();
 }
@@ -71,26 +78,27 @@ void add_image_flags(const Command& command, ServerFlags& flags) {
 void add_server_flags(const Command& command, ServerFlags& flags) {
   add_access_flags(command, flags);
   add_image_flags(command, flags);
-  command.add("--max-body", flags.max_body_mib, "MiB of a request").range(1, 4096).show_default();
+  command.add("--max-body", flags.max_body_mib, "Largest request body in MiB").range(1, 4096).show_default();
   command
       .add("--request-timeout", flags.request_timeout_s,
-           "seconds a request may take, waiting included; then it ends with an error; 0: as long as it takes")
+           "Seconds after which a request ends with an error, queueing included; 0: no limit")
       .range(0, 86400)
       .show_default();
   command
       .add("--access-log", flags.access_log,
-           "append a line of JSON for every request, without its text, to this file; -: to standard output; "
-           "reopened at SIGHUP")
+           "File to which a JSON line is appended for every request, without its text; -: standard output. SIGHUP "
+           "reopens it (default: none)")
       .value_name("FILE");
-  command.add("--quiet", flags.quiet, "no line on the terminal for every request");
+  command.add("--quiet", flags.quiet, "Print no line on the terminal for every request");
   command
       .add("--drain-delay", flags.drain_delay_s,
-           "seconds after Ctrl-C or SIGTERM in which requests are still accepted while /health/ready says 503")
+           "Seconds after Ctrl-C or SIGTERM in which new requests are still accepted while /health/ready returns 503")
       .range(0, 86400)
       .show_default();
   command
       .add("--grace", flags.grace_s,
-           "seconds that running requests have after Ctrl-C or SIGTERM; the process ends half a second later at most")
+           "Seconds that running requests have to finish after Ctrl-C or SIGTERM; the process ends at most half a "
+           "second later")
       .range(0, 86400)
       .show_default();
 }

@@ -189,7 +189,7 @@ std::string PrefixReuse::begin(Engine& engine, Sequence& sequence, const Prompt&
       if (image.reused && image.end <= match.n) sequence.set_image_content(i, image.content);
     }
   }
-  return sequence.n_done() >= std::ssize(match.key) ? "" : "what follows is in no prompt before";
+  return sequence.n_done() >= std::ssize(match.key) ? "" : "no cached prompt continues like this";
 }
 
 bool PrefixReuse::give_up() {

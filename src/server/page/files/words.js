@@ -24,7 +24,7 @@ export function inWords(message) {
 
 // ---- answers ---------------------------------------------------------------------------------------------------------
 
-const kNew = ['first use', 'what follows is in no prompt before'];  // reasons of the server's, as far as it remembers
+const kNew = ['first use', 'no cached prompt continues like this'];  // reasons of the server's, as far as it remembers
 
 // Why nothing came from the cache. `again`: it is known that the same was asked before.
 export function missReason(text, again = false) {
