@@ -76,9 +76,9 @@ std::string image_section(const Inspection& inspection, size_t number, const Ima
   const double scale = static_cast<double>(small.width) / static_cast<double>(image.width);
   const std::vector<double> all = kept_shares(inspection, inspected);
   const double mean = all.empty() ? 0 : std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(all.size());
-  const std::string id = format("picture%zu", number);
+  const std::string id = format("image%zu", number);
   std::string text = format(
-      "<section><h2>Picture %zu</h2><p>%.1f %% of its %zu tokens are kept, over all layers and heads. "
+      "<section><h2>Image %zu</h2><p>%.1f %% of its %zu tokens are kept, over all layers and heads. "
       "What is bright stays.</p>",
       number + 1, 100 * mean, all.size());
   text += "<input type=\"checkbox\" class=\"toggle\" id=\"show-" + id + "\" checked> <label for=\"show-" + id +

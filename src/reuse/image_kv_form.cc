@@ -49,7 +49,7 @@ void parse_image_keep(std::string_view text, ImageKvForm& form) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + std::min(colon, text.size()), form.share);
   if (colon == std::string_view::npos || error != std::errc() || end != text.data() + colon || !(form.share > 0) ||
       form.share >= 1) {
-    fail("expected SHARE:SCORER with a share of a picture's tokens below 1, such as 0.2:key_diff, found '" +
+    fail("expected SHARE:SCORER with a share of an image's tokens below 1, such as 0.2:key_diff, found '" +
          std::string(text) + "'");
   }
   form.scorer = text.substr(colon + 1);
@@ -57,7 +57,7 @@ void parse_image_keep(std::string_view text, ImageKvForm& form) {
   if (form.scorer == "am") {
     fail(
         "am gives the tokens that stay the weight of all, and those that a chooser recomputes would count twice; "
-        "kvzip looks at the same repetition of a picture");
+        "kvzip looks at the same repetition of an image");
   }
   fail("unknown scorer '" + form.scorer + "'; those that know no question are key_diff, knorm and kvzip");
 }

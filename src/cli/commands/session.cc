@@ -202,7 +202,7 @@ SessionState Session::load() const {
     for (const std::string& name : session.images[i]) {
       auto bytes = std::make_shared<const std::vector<std::byte>>(read_image_file(dir_ / name));
       if (name_of(*bytes) != name) {
-        throw Error(ErrorCode::kInput, (dir_ / name).string() + ": not the picture that was kept there");
+        throw Error(ErrorCode::kInput, (dir_ / name).string() + ": not the image that was kept there");
       }
       session.state.turns[i].images.push_back(std::move(bytes));
     }

@@ -56,7 +56,7 @@ TEST_F(PathTest, OfDroppedFilesAreKnownFromText) {
   EXPECT_EQ(dropped(page), std::pair(Texts{page}, std::string()));
   EXPECT_EQ(dropped(a + " '" + b + "'\n"), std::pair(Texts({a, b}), std::string()));
   EXPECT_EQ(dropped("~/a.png What's the TOTAL?"), std::pair(Texts{a}, std::string("What's the TOTAL?")));
-  EXPECT_EQ(dropped("~/notes.txt#1-2 What?").first, Texts{});  // no picture and no PDF
+  EXPECT_EQ(dropped("~/notes.txt#1-2 What?").first, Texts{});  // no image and no PDF
   std::ofstream(folder_ + "/r.pdf") << "x";
   EXPECT_EQ(dropped("~/r.pdf#3-7 What?"), std::pair(Texts{folder_ + "/r.pdf#3-7"}, std::string("What?")));
   EXPECT_EQ(paths_of("~/r.pdf#2 ~/a.png"), (Texts{folder_ + "/r.pdf#2", a}));

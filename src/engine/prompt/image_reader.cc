@@ -136,7 +136,7 @@ ImageReader::Fitted ImageReader::fit(const Image& image, const EncodedImage& enc
   }
   std::string counts;
   for (const int64_t n : found) counts += (counts.empty() ? "" : ", ") + std::to_string(n);
-  throw Error(ErrorCode::kInput, encoded.where + ": a picture of " + std::to_string(image.width) + " x " +
+  throw Error(ErrorCode::kInput, encoded.where + ": an image of " + std::to_string(image.width) + " x " +
                                      std::to_string(image.height) + " pixels can have " + counts +
                                      " tokens; expected one of these between min_image_tokens and max_image_tokens");
 }

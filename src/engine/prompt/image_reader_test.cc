@@ -94,7 +94,7 @@ TEST_P(Reading, BoundsLimitTheNumberOfTokens) {
   }
   EXPECT_EQ(n_tokens({.min_tokens = finest}), finest);
   const std::string error = error_of({.max_tokens = coarsest - 1});
-  EXPECT_THAT(error, testing::StartsWith("here: a picture of "));
+  EXPECT_THAT(error, testing::StartsWith("here: an image of "));
   EXPECT_THAT(error, testing::HasSubstr(std::to_string(coarsest)));
   EXPECT_THAT(error, testing::HasSubstr(std::to_string(finest)));
   EXPECT_NE(error_of({.min_tokens = finest + 1}), "none");

@@ -105,7 +105,7 @@ TEST_P(Selection, DropsBeforeTheLanguageModel) {
 TEST_P(Selection, RejectsImpossibleBudgets) {
   const Fixture f("llava-next-llama", GetParam());  // 130 tokens, 32 of them text, 3 images
   EXPECT_THAT(error_of([&] { f.ask(f.prompt(), "hired", "0.26"); }),
-              HasSubstr("hired: the KV budget is 34 of 130 tokens, but 32 are text or chosen before, and each picture "
+              HasSubstr("hired: the KV budget is 34 of 130 tokens, but 32 are text or chosen before, and each image "
                         "keeps one: the least possible is 35 tokens"));
   EXPECT_EQ(f.ask(f.prompt(), "hired", "35").kv.slots[0][0], 40);
   EXPECT_EQ(f.ask(f.engine->prepare_raw("no picture", {}), "hired", "0.1").text,

@@ -91,7 +91,7 @@ OrderedJson ContentForms::fit_content(const OrderedJson& content, const std::str
   if (n_texts < static_cast<int64_t>(content.size())) {
     if (r.parts) return content;
     throw Error(ErrorCode::kInput, "the chat template takes messages of role '" + role +
-                                       "' as a string, with no place for a picture or another part that is not text");
+                                       "' as a string, with no place for an image or another part that is not text");
   }
   std::string joined;
   for (const OrderedJson& part : content) joined += part["text"].get<std::string>();

@@ -92,7 +92,7 @@ TEST(ContentForms, ErrorsNameTheRoleAndQuoteTheTemplate) {
     text_only(OrderedJson::parse(R"([{"role": "user", "content": [{"type": "image"}]}])"));
     FAIL();
   } catch (const Error& e) {
-    EXPECT_THAT(e.what(), testing::AllOf(HasSubstr("'user'"), HasSubstr("picture")));
+    EXPECT_THAT(e.what(), testing::AllOf(HasSubstr("'user'"), HasSubstr("image")));
   }
 }
 

@@ -196,7 +196,7 @@ void check_size(std::string_view what, const Image& image, const CutOut& to, int
                 const ImageLimits& limits) {
   const bool positive = to.width > 0 && to.height > 0;
   if (positive && std::max(to.width, tallest) <= limits.max_side && to.width <= limits.max_pixels / tallest) return;
-  throw Error(ErrorCode::kShape, std::string(what) + " a picture of " + std::to_string(image.width) + " x " +
+  throw Error(ErrorCode::kShape, std::string(what) + " an image of " + std::to_string(image.width) + " x " +
                                      std::to_string(image.height) + " to " + std::to_string(to.width) + " x " +
                                      std::to_string(to.height) +
                                      (positive ? ": the limit is " + std::to_string(limits.max_pixels) + " pixels, " +

@@ -155,7 +155,7 @@ std::pair<int64_t, int64_t> select_best_resolution(int64_t height, int64_t width
   }
   if (best.first == 0) {
     throw Error(ErrorCode::kInput, "image processor: none of the " + std::to_string(pinpoints.size()) +
-                                       " grids suits a picture of " + std::to_string(width) + " x " +
+                                       " grids suits an image of " + std::to_string(width) + " x " +
                                        std::to_string(height));
   }
   return best;

@@ -15,7 +15,7 @@ namespace {
 ImageTiles pad_pixels(const ImageTiles& in, Extent to) {
   if (to.height < in.height || to.width < in.width) {
     throw Error(ErrorCode::kShape, "image processor: pad_size " + std::to_string(to.height) + " x " +
-                                       std::to_string(to.width) + " is smaller than the processed picture, " +
+                                       std::to_string(to.width) + " is smaller than the processed image, " +
                                        std::to_string(in.height) + " x " + std::to_string(in.width));
   }
   ImageTiles out;

@@ -19,9 +19,9 @@ Placed center_crop(const Image& image, const PixelRect& shown, Extent extent, Pi
 void PixelAllowance::take(int64_t width, int64_t height) {
   if (width <= 0 || height <= 0) return;  // an invalid size; the step that would produce it throws
   if (width > left_ / height) {
-    throw Error(ErrorCode::kMemory,
-                "image processor: its sizes make too much of one picture: " + std::to_string(width) + " x " +
-                    std::to_string(height) + " pixels at a step, where " + std::to_string(left_) + " were left");
+    throw Error(ErrorCode::kMemory, "image processor: its sizes make too much of one image: " + std::to_string(width) +
+                                        " x " + std::to_string(height) + " pixels at a step, where " +
+                                        std::to_string(left_) + " were left");
   }
   left_ -= width * height;
 }
@@ -81,7 +81,7 @@ std::array<float, 3> range_of(const ChannelTables& tables) {
 ImageTiles begin_tiles(const Image& image, int64_t n_tiles) {
   constexpr int64_t kMaxTiles = 4096;  // checkpoints have some hundred at most
   if (n_tiles > kMaxTiles) {
-    throw Error(ErrorCode::kMemory, "image processor: its sizes cut a picture of " + std::to_string(image.width) +
+    throw Error(ErrorCode::kMemory, "image processor: its sizes cut an image of " + std::to_string(image.width) +
                                         " x " + std::to_string(image.height) + " into " + std::to_string(n_tiles) +
                                         " tiles; at most " + std::to_string(kMaxTiles) + " are taken");
   }

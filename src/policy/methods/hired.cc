@@ -125,7 +125,7 @@ class Hired final : public Policy {
       throw Error(ErrorCode::kInput,
                   "hired: the KV budget is " + std::to_string(k) + " of " + std::to_string(prompt.n_tokens) +
                       " tokens, but " + std::to_string(n_fixed) +
-                      " are text or chosen before, and each picture keeps one: the least possible is " +
+                      " are text or chosen before, and each image keeps one: the least possible is " +
                       std::to_string(least_k) + " tokens");
     }
     const std::vector<int32_t> counts =
