@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fails when a source file includes what its layer may not see. The layers are those of docs/design.md."""
+"""Fails when a source file includes what its layer may not see. docs/design.md describes the layers."""
 import pathlib
 import re
 import sys
@@ -24,7 +24,7 @@ MAY_INCLUDE = {
     "server": {"base", "io", "ops", "model", "cache", "policy", "store", "reuse", "grammar", "engine", "api", "analysis"},
     "cli": {"base", "io", "ops", "model", "cache", "policy", "store", "reuse", "grammar", "engine", "api", "analysis", "server"},
 }
-# Folders of a layer -> those of the same layer that it may include; "" stands for the files of the layer's own folder.
+# Folders of a layer -> the folders of the same layer that it may include; "" stands for the files of the layer's own folder.
 # Tests may include all of their layer.
 ROOMS = {
     "engine": {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Fails on files over 700 lines, functions over 100, policies over 150, and classes over 30 public functions or 20 data
-members, unless a comment `// size: reason` stands above the class (docs/design.md: files a person can take in).
+members, unless a comment `// size: reason` stands above the class (docs/design.md: files a person can grasp).
 """
 import pathlib
 import re
@@ -73,7 +73,7 @@ def declarations(text):
 
 
 def class_sizes(text):
-    """(line, name, public functions, data members) of every outermost class of a header, but for those with a reason."""
+    """(line, name, public functions, data members) of every outermost class of a header, except classes with a reason."""
     code = COMMENT_OR_STRING.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
     lines = text.splitlines()
     for match in CLASS.finditer(code):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Asks fixture models whose configurations, processor files and tensor headers are damaged (tests/damaged_models.py), under limits of time and memory.
-Each must answer, or end with exit code 2 and one line that names a file or a key. Prints how many did which, and what did neither.
+Each must answer, or end with exit code 2 and one line that names a file or a key. Prints how many did which, and the cases that did neither.
 
     tools/damage_models.py [--cases 5000] [--seed 0] [--only MODEL:SEED] [--show] build/release/vlcache
 """
@@ -21,7 +21,7 @@ def main():
     parser.add_argument("--cases", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=0, help="of the first case; the next has the next")
     parser.add_argument("--only", help="one case, MODEL:SEED, as printed")
-    parser.add_argument("--show", action="store_true", help="print every case and what came of it")
+    parser.add_argument("--show", action="store_true", help="print every case and its result")
     args = parser.parse_args()
     if args.only:
         name, seed = args.only.split(":")

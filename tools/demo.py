@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Asks tinydoc the questions of models/tinydoc/demo and prints what comes back.   demo.py VLCACHE"""
+"""Asks tinydoc the questions of models/tinydoc/demo and prints the answers.   demo.py VLCACHE"""
 import itertools
 import json
 import pathlib

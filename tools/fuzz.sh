@@ -35,7 +35,7 @@ else
 fi
 total=$(wc -l <build/fuzz/targets.txt)
 rc=0
-# One line per target; xargs goes on after a failure and returns 123.
+# One line per target; xargs continues after a failure and returns 123.
 xargs -P "$(nproc)" -L1 bash -c "fuzz $program \"\$2\" \"\$1\" || exit 1" - <build/fuzz/targets.txt >build/fuzz/results.txt || rc=$?
 cat build/fuzz/results.txt
 echo "fuzzers: $(grep -c '^ok: ' build/fuzz/results.txt || true) of $total passed"

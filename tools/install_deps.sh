@@ -29,7 +29,7 @@ if [ ${#missing[@]} -gt 0 ]; then
   export DEBIAN_FRONTEND=noninteractive
   echo "installing Debian packages: ${missing[*]}" >&2
   $sudo apt-get update -q >/dev/null
-  # What apt-get would say before it asks whether to go on: how much it fetches, how much disk it takes.
+  # What apt-get would say before it asks whether to continue: the download's size and the disk space.
   { apt-get install --assume-no --no-install-recommends "${missing[@]}" 2>/dev/null || true; } |
     grep -E '^(Need to get|After this operation)' >&2 || true
   $sudo apt-get install -qy --no-install-recommends "${missing[@]}" >/dev/null || {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What can be checked without building: formatting, include layers, sizes, words, documents. Warnings are errors in every build.
+# Checks without building: formatting, include layers, sizes, words, documents. Warnings are errors in every build.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 status=0

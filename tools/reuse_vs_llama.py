@@ -4,11 +4,11 @@
     tools/reuse_vs_llama.py build/release/vlcache --llama-server DIR/llama-server --gguf TEXT.gguf [--images 1,4] [--rounds 3]
 
 TEXT.gguf has random weights in the shape of bench/shapes/llava-next-1.1b.json's text_config. llama.cpp has no tower of that
-shape, so there the pictures are as many tokens of random text, and our time stands with and without the encoder. The order
+shape, so there the images are as many tokens of random text, and our time stands with and without the encoder. The order
 of requests is the same on both sides, each with 20 new tokens before the piece and 20 after it: first use, then the piece
 after other text. `same start` asks the same beginning again with another end (ours: `vlcache bench -d`). llama-server runs
-with its defaults, with --cache-reuse 256, and with that and one slot, since a request that takes another slot finds nothing.
-All in turn, medians over the rounds. Meant for a machine that does nothing else."""
+with its defaults, with --cache-reuse 256, and with that and one slot, since a request in another slot finds nothing.
+All alternating, medians over the rounds. Meant for a machine that does nothing else."""
 import argparse, json, pathlib, random, re, statistics, subprocess, time, urllib.request
 from collections import defaultdict
 

@@ -4,7 +4,7 @@
   run_python_tests.py [--jobs 2] [--junit FILE] [--only TEXT...] [--list] FOLDER...
 
 --only: tests whose id (module.Class.test) contains one of the texts. A worker that dies or takes longer than --timeout
-seconds for a class fails what was left of that class. Exit status 1 if a test failed, or none ran.
+seconds for a class fails the rest of that class. Exit status 1 if a test failed, or none ran.
 """
 import argparse
 import contextlib
@@ -61,7 +61,7 @@ class Reporter(unittest.TestResult):
 
     def __init__(self, to):
         super().__init__()
-        self.to, self.begin = to, time.monotonic()  # begin: also of what is no test, a class that cannot be set up
+        self.to, self.begin = to, time.monotonic()  # begin: also of a non-test, a class that cannot be set up
         self.cpu_begin = cpu_seconds()
 
     def startTest(self, test):
@@ -96,7 +96,7 @@ class Reporter(unittest.TestResult):
 
 
 def work(folder, ids):
-    """In a worker: runs the tests of a class, on standard output what became of them."""
+    """In a worker: runs the tests of a class, on standard output their results."""
     sys.path.insert(0, folder)
     to, sys.stdout = sys.stdout, sys.stderr
     module = unittest.defaultTestLoader.loadTestsFromName(ids[0].partition(".")[0])

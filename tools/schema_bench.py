@@ -5,7 +5,7 @@ the grammars satisfy their schemas, and whether valid instances belong to them.
 
   schema_bench.py GRAMMAR_BENCH MODEL_DIR JSONSCHEMABENCH [N] [-v] [--llama CONVERTER]
 
-JSONSCHEMABENCH is a checkout with data/ and maskbench/data/. Instances are those that maskbench has for a schema, else
+JSONSCHEMABENCH is a checkout with data/ and maskbench/data/. Instances are maskbench's for a schema, else
 drawn by hypothesis-jsonschema. They are written as the grammar writes: properties in the order of the schema, others after
 them, and white space as json.dumps has it. Needs jsonschema, and hypothesis-jsonschema for the rest.
 

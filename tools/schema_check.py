@@ -33,7 +33,7 @@ def ask(port, seed):
 
 
 def verdict(seed, choice):
-    """"valid", "length", "refused", or what is wrong."""
+    """"valid", "length", "refused", or the fault."""
     if choice["finish_reason"] != "stop":
         return choice["finish_reason"]
     try:

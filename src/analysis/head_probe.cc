@@ -33,7 +33,7 @@ class ProbeHooks final : public LayerHooks {
     Sums& sums = layers_[static_cast<size_t>(layer)];
     sums.echo.resize(static_cast<size_t>(n_heads));
     sums.induction.resize(static_cast<size_t>(n_heads));
-    // The rows' sums of exponentials are those that attention itself computes; its output is not used.
+    // The rows' sums of exponentials equal attention's own; its output is not used.
     const Buffer storage(n * n_heads * (d * (dtype_bytes(q.dtype) + 4) + 4));
     const Tensor out(storage.data(), q.dtype, {n, n_heads, d});
     const Tensor rows(storage.data() + out.bytes(), DType::kF32, {n, n_heads * d});

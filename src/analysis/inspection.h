@@ -35,7 +35,7 @@ struct Inspection {
   std::string policy;
   int32_t n_prompt = 0, tau = 0;
   std::vector<std::pair<int32_t, int32_t>> vision_spans;
-  std::vector<std::string> rated;  // scorers whose best k slots are compared with those of the first answer token
+  std::vector<std::string> rated;  // scorers whose best k slots are compared with the slots of the first answer token
   std::vector<InspectedLayer> layers;
   std::vector<InspectedImage> images;
   int64_t full_kv_bytes = 0, kv_bytes = 0;  // pages and tables after the prompt

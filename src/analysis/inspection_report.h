@@ -1,4 +1,4 @@
-// Writes an inspection as JSON, as a page, and as heat maps of what is kept over the images.
+// Writes an inspection as JSON, as a page, and as heat maps of the kept tokens over the images.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -1,4 +1,4 @@
-// The page of `tune reuse`: the verdict, what was counted, and, if layers were profiled, what their recomputation is
+// The page of `tune reuse`: the verdict, the counts, and, if layers were profiled, what their recomputation is
 // worth.
 #pragma once
 

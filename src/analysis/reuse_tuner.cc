@@ -269,7 +269,7 @@ std::unique_ptr<Sequence> ReuseTuner::compute(const Prompt& prompt, ReuseOptions
 }
 
 // Errors of the last image, at every second place, and of the tokens after it: computed after the cached tokens of the
-// image. The tokens of a place are computed together, those before them are loaded.
+// image. The tokens of a place are computed together, earlier tokens are loaded.
 KvError ReuseTuner::errors_after_loaded(const Prompt& prompt, const Sequence& right) {
   const std::vector<int32_t> tokens = tokens_of_last_image(prompt);
   const TokenRun image{tokens.front(), tokens.back() + 1};

@@ -29,7 +29,7 @@ std::string best_line_rule(const EvalTable& table, const BestLine& best);
 // the share of questions whose score does not fall: unlike a bootstrap it allows for losses that no question showed.
 std::string eval_verdict(const EvalTable& table);
 
-// What stayed, whether the answer is the same, and what was saved.
+// The kept share, whether the answer is the same, and the memory saved.
 std::string inspect_verdict(const Inspection& inspection);
 
 // How many kv heads look back. `scores.echo` must hold a head.

@@ -1,4 +1,4 @@
-// at(i) turns a signed index, as used here, into the unsigned one that standard containers take.
+// at(i) turns a signed index, as used here, into the unsigned one that standard containers accept.
 #pragma once
 
 #include <cstddef>

@@ -25,7 +25,7 @@ class Buffer {
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 
-  // Address space of `bytes` that takes memory only where it is written. For pools that grow.
+  // Address space of `bytes` that uses memory only where it is written. For pools that grow.
   static Buffer reserve(int64_t bytes);
   // Bytes that may only be read and exist while `owner` does: the last buffer of a mapped file unmaps it.
   static Buffer part_of(std::shared_ptr<const void> owner, std::span<const std::byte> bytes);

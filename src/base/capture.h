@@ -28,7 +28,7 @@ struct CaptureRequest {
   enum class Reduce : uint8_t { kMean, kSum, kMax };
   Reduce reduce = Reduce::kMean;
 
-  // Over all prompt tokens. They are reduced chunk by chunk, so sums go with kMean or kSum, maxima with kMax.
+  // Over all prompt tokens. They are reduced chunk by chunk, so sums fit kMean or kSum, maxima with kMax.
   bool all_sums = false;
   bool all_max = false;
   int32_t band = 0;          // > 0: also sums over the rows to whose last `band` slots, their own included, j belongs
@@ -46,7 +46,7 @@ struct CaptureRequest {
   float threshold = 0.01f;
   // With a replay the window is all of its rows, instructions included, instead of the prompt's last tokens, and there
   // is no draft. A of such a row is taken over the sinks and the piece it repeats, and counted for that piece alone.
-  // window_queries are those of `window` rows that repeat a token, evenly spread.
+  // window_queries belong to `window` rows that repeat a token, evenly spread.
   Replay replay;
   std::vector<float> window_weights;  // [window] of each row in window_sums, the last one's last; empty: 1
 

@@ -1,5 +1,5 @@
-// Error, the one exception of vlcache: what was expected, what was found, where. It is for input and environment; our
-// own bugs are CHECKs, which end the process, or only the request where CheckScope says so.
+// Error, the one exception of vlcache: it states the expected, the found and the place. It is for input and
+// environment; our own bugs are CHECKs, which end the process, or only the request where CheckScope says so.
 #pragma once
 
 #include <cstdint>

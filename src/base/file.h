@@ -64,7 +64,7 @@ class UnfinishedFile {
   const std::filesystem::path& folder() const { return folder_; }
 
   void write(std::span<const std::byte> bytes);
-  // Overwrites bytes at an offset; write() goes on where it was.
+  // Overwrites bytes at an offset; write() continues where it was.
   void write_at(int64_t offset, std::span<const std::byte> bytes);
   // Syncs to the medium, then renames: one step for every reader.
   void commit(const std::filesystem::path& path);

@@ -5,14 +5,14 @@
 
 namespace vlcache {
 
-// Under these rules a program executes itself and its loader, reads what follows, and opens nothing else:
+// Under these rules a program executes itself and its loader, reads the files below, and opens nothing else:
 //   /usr, /lib*, /etc/ld.so.cache: libraries, fonts, the data of poppler;
 //   /etc/fonts, its caches, and the folders that /etc/fonts names;
 //   /dev/null, /dev/urandom;
 //   of a program that lies elsewhere: itself, and of PREFIX/bin/PROGRAM also PREFIX/lib, lib64, share and etc.
 // No file is written, made, renamed or removed. Where the kernel has later versions of Landlock, no file is truncated,
 // no device is controlled, no TCP port is bound or connected to, and no signal and no connection to an abstract socket
-// leaves the program. Descriptors that it inherits are not restricted, nor is opening those in memory by /proc/self/fd.
+// leaves the program. Descriptors that it inherits are not restricted, nor is opening memory files by /proc/self/fd.
 // Status, owners, modes and times of files are not Landlock's (base/system_call_filter.h refuses to change them).
 class FileRules {
  public:

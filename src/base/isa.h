@@ -5,7 +5,7 @@
 
 namespace vlcache {
 
-// Ordered: each level includes those before it. On other CPUs than x86 everything that Highway supports counts as
+// Ordered: each level includes the earlier levels. On other CPUs than x86 everything that Highway supports counts as
 // kAvx2.
 enum class Isa : uint8_t {
   kScalar,      // plain loops

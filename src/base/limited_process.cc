@@ -31,7 +31,7 @@ namespace {
 constexpr size_t kMaxErrors = 64 << 10;
 constexpr int kFirstOwnFd = 10;  // of descriptors here: dup2 to 0 to 3 in the child overwrites none of them
 constexpr int kInputFd = 3;      // of kHelperInput
-constexpr std::chrono::milliseconds kLook{50};  // between two questions whether to go on
+constexpr std::chrono::milliseconds kLook{50};  // between two questions whether to continue
 #if defined(__SANITIZE_ADDRESS__)
 constexpr bool kSanitized = true;
 #elif defined(__has_feature)
@@ -47,7 +47,7 @@ constexpr bool kSanitized = false;
 // A descriptor that no exec inherits.
 class OwnFd {
  public:
-  // Takes `fd`, which is moved out of the way of a child's own ones.
+  // Becomes the owner of `fd`, which is moved out of the way of a child's own ones.
   explicit OwnFd(int fd) : fd_(fd < 0 ? fd : fcntl(fd, F_DUPFD_CLOEXEC, kFirstOwnFd)) {
     if (fd >= 0) ::close(fd);
     if (fd_ < 0) fail_system("starting a helper program");
@@ -163,7 +163,7 @@ class Child {
   pid_t pid_;
 };
 
-// Reads what has come. Returns false at the end.
+// Reads the output that has arrived. Returns false at the end.
 template <typename Take>
 bool read_some(const OwnFd& fd, const Take& take) {
   std::array<std::byte, 64 << 10> piece;

@@ -44,8 +44,8 @@ struct ProcessLimits {
 // What run_limited calls while a helper runs; either may be empty. What they throw ends the helper and is passed on.
 struct ProcessCalls {
   std::function<bool()> cancelled;  // about 20 times a second; true ends the helper
-  // Takes the next bytes of standard output, which ProcessOutcome::output then has none of. The helper waits meanwhile;
-  // that time is not its own.
+  // Receives the next bytes of standard output, which ProcessOutcome::output then has none of. The helper waits
+  // meanwhile; that time is not its own.
   std::function<void(std::span<const std::byte>)> take;
 };
 

@@ -31,7 +31,7 @@ bool names(const std::string& list, std::string_view word) {
 // Where one controller of this process is mounted.
 struct Place {
   bool v2 = false;
-  fs::path top;    // what is mounted
+  fs::path top;    // the mounted folder
   fs::path group;  // the process's own, top or below
 };
 
@@ -71,7 +71,7 @@ std::vector<Place> find_places(const fs::path& root, std::string_view controller
     if (point.empty() || !(v2 || (type == "cgroup" && names(options, controller)))) continue;
     const std::optional<std::string> path = group_path(root, v2, controller);
     if (!path) continue;
-    // Inside a container the path may lead outside of what is mounted: then only the top is visible.
+    // Inside a container the path may lead outside of the mount: then only the top is visible.
     const fs::path top = root / fs::path(point).relative_path();
     const std::string inside = below(*path, mounted).value_or("");
     places.push_back({v2, top, inside.empty() || inside.starts_with("..") ? top : top / inside});

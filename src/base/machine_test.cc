@@ -80,7 +80,7 @@ TEST_F(Cgroups, ContainerPathsAreResolved) {
   EXPECT_EQ(limits().cpus, 0.5);
   v2("/docker/1f", "/elsewhere");
   EXPECT_EQ(limits().cpus, 0.5);
-  v2("/../outside", "/");  // moved out of its namespace: only what is mounted counts
+  v2("/../outside", "/");  // moved out of its namespace: only the mount counts
   write("sys/fs/outside/cpu.max", "10000 100000\n");
   EXPECT_EQ(limits().cpus, 0.5);
 }

@@ -21,13 +21,13 @@ nlohmann::ordered_json ordered_object(OrderedMembers members);
 // Adds a member that the object lacks.
 void append_member(nlohmann::ordered_json& object, std::string name, nlohmann::ordered_json value);
 
-// Sets the members of another object: those that `object` has at their places, others after them.
+// Sets the members of another object: members that `object` has keep their places, others follow.
 void update_members(nlohmann::ordered_json& object, const nlohmann::ordered_json& from);
 
 // Finds members of an object by name. The object must outlive it and keep its members.
 class MemberIndex {
  public:
-  // Of what is no object: no members.
+  // A value that is no object has no members.
   explicit MemberIndex(const nlohmann::ordered_json& object);
   // Null: there is none.
   const nlohmann::ordered_json* find(std::string_view name) const;

@@ -7,7 +7,7 @@
 namespace vlcache {
 
 // Time, row and column (M-RoPE: arXiv:2409.12191, section 2.1). Text, and every token of a model without M-RoPE, has
-// three equal components. A position is not an index: the tokens of an image share t, and what follows an image stands
+// three equal components. A position is not an index: the tokens of an image share t, and a token after an image stands
 // after the largest component of any of its tokens. Windows count tokens.
 struct Position {
   int32_t t = 0, h = 0, w = 0;

@@ -38,7 +38,7 @@ uint16_t u16(const std::byte* p) {
   return value;
 }
 
-// Where the codes and scales of one block go.
+// Destination of the codes and scales of one block.
 struct BlockPlace {
   uint8_t* codes;
   uint16_t *scales, *mins, *shared_scale, *shared_min;

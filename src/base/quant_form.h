@@ -1,5 +1,5 @@
 // QuantForm: how a matrix is stored in 4 to 8 bits a weight. QuantRows: some of its rows as codes and scales, the
-// common form between those that read or quantise weights and the backends that lay them out.
+// common form between the code that reads or quantises weights and the backends that lay them out.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ enum class ScaleKind : uint8_t {
   kU8OfRow,  // an unsigned byte; one f16 for a row
 };
 
-// What is added to s * code.
+// The addend of s * code.
 enum class MinKind : uint8_t {
   kNone,       // nothing: codes are signed
   kF16,        // an f16
@@ -33,8 +33,8 @@ enum class CodeTable : uint8_t {
 };
 
 // A weight is w = s * c + m: c = q without a sign (kF16, kU8), q - 2^(bits - 1) (kNone), q - z (kZeroPoint), or its
-// value in the table. Every product of the supported forms but those of 8-bit scales and 6-bit codes is exact in f32;
-// the sum with m is rounded once.
+// value in the table. Every product of the supported forms but products of 8-bit scales and 6-bit codes is exact in
+// f32; the sum with m is rounded once.
 struct QuantForm {
   uint8_t bits = 4;    // 4, 5, 6 or 8
   uint8_t group = 32;  // consecutive inputs that share a scale: 16, 32, 64 or 128

@@ -20,7 +20,7 @@ inline constexpr size_t kMaxMessages = 65'536;
 inline constexpr int64_t kMaxRecalledBytes = int64_t{64} << 20;
 // Tools of a request, and the bytes of a tool's name (Anthropic's; OpenAI's is 64).
 inline constexpr size_t kMaxTools = 4096, kMaxToolNameBytes = 128;
-// Texts that end an answer, and their bytes: all are looked for in every piece of it (OpenAI takes four).
+// Texts that end an answer, and their bytes: all are looked for in every piece of it (OpenAI accepts four).
 inline constexpr size_t kMaxStops = 1024, kMaxStopBytes = size_t{64} << 10;
 // Prompts of a text completion.
 inline constexpr size_t kMaxPrompts = 64;

@@ -1,4 +1,5 @@
-// Sandbox: what keeps a helper program from all that it has no use for, and how much of it works on this machine.
+// Sandbox: the rules that keep a helper program from all that it has no use for, and how much of it works on this
+// machine.
 #pragma once
 
 #include <functional>

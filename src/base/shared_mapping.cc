@@ -35,7 +35,7 @@ std::array<Watched, 64> g_watched;
 std::mutex g_changing;
 struct sigaction g_before = {};  // of SIGBUS
 
-// Ends the process if the signal is of a mapping; else what was there before decides. Calls only functions that are
+// Ends the process if the signal is of a mapping; else the former handler decides. Calls only functions that are
 // async-signal-safe.
 void on_bus_error(int signal, siginfo_t* info, void* context) {
   const bool is_fault = info->si_code > 0;  // else it was sent, and has no address

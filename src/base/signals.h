@@ -6,7 +6,7 @@
 
 namespace vlcache {
 
-// Installs a handler, for all threads; returns what was there before. restarts: system calls that the signal interrupts
+// Installs a handler, for all threads; returns the former one. restarts: system calls that the signal interrupts
 // are restarted where Linux can; else they fail with EINTR.
 struct sigaction handle_signal(int signal, void (*handler)(int), bool restarts);
 

@@ -34,7 +34,7 @@ stack_t present_stack() {
 
 bool has_stack() { return (present_stack().ss_flags & SS_DISABLE) == 0; }
 
-// Takes away the stack that a sanitizer gives each thread, until the end of the scope.
+// Removes the stack that a sanitizer gives each thread, until the end of the scope.
 class WithoutStack {
  public:
   WithoutStack() {
@@ -156,7 +156,7 @@ TEST(HandleSignal, RunsOnTheAlternateStackAndRestartsCallsWhereAsked) {
   return static_cast<int>(value);
 }
 
-// Cuts a mapped file and reads what is gone: in the thread that has mapped it, or in the pool's.
+// Cuts a mapped file and reads the missing part: in the thread that has mapped it, or in the pool's.
 void read_what_was_cut(bool in_the_pool) {
   const fs::path path = fs::temp_directory_path() / ("vlcache-cut-" + std::to_string(getpid()));
   std::ofstream(path) << std::string(3 << 20, 'x');

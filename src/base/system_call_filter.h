@@ -13,10 +13,10 @@ namespace vlcache {
 //   sockets; new processes (fork, vfork, clone without CLONE_THREAD; clone3: ENOSYS, so that libraries call clone,
 //   whose flags a filter can see) and execveat, but not execve, by which the helper itself is started; other processes:
 //   ptrace, their memory, descriptors, signals, priorities and limits, shared memory, messages; files: opening to
-//   write, truncating, and what changes names, owners, modes, times or attributes (openat2: ENOSYS); the helper's own
-//   limits but that of descriptors, which it may only lower unless it is root's; namespaces, mounts, keys, bpf, perf,
-//   userfaultfd, io_uring, terminals, the clock, modules, swap and the like; the calls of other ABIs (i386, x32), and
-//   calls newer than this list (ENOSYS).
+//   write, truncating, and calls that change names, owners, modes, times or attributes (openat2: ENOSYS); the helper's
+//   own limits but that of descriptors, which it may only lower unless it is root's; namespaces, mounts, keys, bpf,
+//   perf, userfaultfd, io_uring, terminals, the clock, modules, swap and the like; the calls of other ABIs (i386, x32),
+//   and calls newer than this list (ENOSYS).
 // Reading files is not restricted: a filter cannot see paths (base/file_rules.h can).
 class SystemCallFilter {
  public:

@@ -156,7 +156,7 @@ class Pool {
     starter_sleeps_.store(false);
   }
 
-  // Chunks not begun yet: workers take from it, and sleep on it.
+  // Chunks not begun yet: workers claim them here, and sleep on it.
   alignas(64) std::atomic<int32_t> unclaimed_{0};
   // Chunks not reported as done: what the starter waits for.
   alignas(64) std::atomic<int32_t> unfinished_{0};

@@ -19,7 +19,7 @@ bool is_valid_utf8(std::string_view text);
 // subparts"), which is what Python's bytes.decode("utf-8", "replace") and Rust's from_utf8_lossy give.
 std::string to_valid_utf8(std::string_view text);
 
-// The same, fed in parts that may cut characters: push appends what is decided, finish what is left over.
+// The same, fed in parts that may cut characters: push appends the decided characters, finish the rest.
 class Utf8Assembler {
  public:
   void push(std::string_view bytes, std::string& out);

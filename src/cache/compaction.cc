@@ -83,7 +83,7 @@ void set_value(Backend& backend, const KvView& view, int32_t head, int32_t slot,
 
 }  // namespace
 
-// Takes all pages that heads will need to write shared pages, before anything moves. Taking pages evicts cached
+// Allocates all pages that heads will need to write shared pages, before anything moves. Taking pages evicts cached
 // prefixes, so that fewer pages may be shared than before: it is tried again as long as that is so.
 void KvCache::take_fresh_pages(LayOut lay_out) {
   const auto for_each_copying_head = [&](FunctionRef<void(PagePool & pool, int32_t n_copies)> body) {

@@ -48,7 +48,7 @@ class KvCache {
   // Makes room for the K and V of tokens (indices in the sequence, ascending) in every kv head of `layer`; the view
   // ends with those slots, unwritten. `lengths` [n_kv_heads]: the caller's storage for the view's n_slots, so that
   // later appends of the step do not lengthen the view; null: the live lengths. A view is valid until tables grow
-  // (reserve) or slots are removed. A layer that shares another's KV takes nothing: its view is the other's, up to the
+  // (reserve) or slots are removed. A layer that shares another's KV needs nothing: its view is the other's, up to the
   // last of `tokens`. biases: of the slots of each token (KvView::slot_bias); empty: 0. Throws Error(kOutOfPages) when
   // the pool is exhausted, Error(kMemory) when the capacity is; then no length of this layer has changed.
   KvView append(int32_t layer, std::span<const int32_t> tokens, int32_t* lengths = nullptr,
@@ -92,7 +92,7 @@ class KvCache {
   // Slot -> token index; negative for a merged slot: merged_token(its first source).
   std::span<const int32_t> slot_tokens(int32_t layer, int32_t head) const { return slots(layer).tokens(head); }
   std::span<const int32_t> slot_places(int32_t layer, int32_t head) const { return slots(layer).places(head); }
-  // Visits the pages that the cache holds, shared or not, including those taken ahead.
+  // Visits the pages that the cache holds, shared or not, including pages allocated ahead.
   void for_each_page(FunctionRef<void(const PagePool& pool, int32_t page)> visit) const;
   int64_t n_pages() const;
   int64_t bytes() const;        // of pages in use; spare ones are address space only

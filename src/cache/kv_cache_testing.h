@@ -71,7 +71,7 @@ class KvCacheFixture : public testing::Test {
     return rows;
   }
 
-  // K and V of a head of a view are those of `tokens`, written in `layer`.
+  // K and V of a head of a view belong to `tokens`, written in `layer`.
   void expect_rows(const KvView& view, int32_t layer, int32_t head, const std::vector<int32_t>& tokens,
                    float salt = 0) {
     ASSERT_EQ(view.n_slots[head], static_cast<int32_t>(tokens.size()));

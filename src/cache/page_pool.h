@@ -16,7 +16,7 @@ struct PageRun {
   int32_t size() const { return end - begin; }
 };
 
-// Holds pages that running sequences may take when the pools have no free ones.
+// Holds pages that running sequences may use when the pools have no free ones.
 class PageReserve {
  public:
   virtual ~PageReserve() = default;

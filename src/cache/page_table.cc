@@ -9,8 +9,8 @@
 namespace vlcache {
 namespace {
 
-// Pages a growing row takes at once: half of what it has, so that short sequences do not hoard, and at most 16, beyond
-// which neighbours read no faster.
+// Pages a growing row allocates at once: half of what it has, so that short sequences do not hoard, and at most 16,
+// beyond which neighbours read no faster.
 constexpr int32_t kMaxRun = 16;
 
 }  // namespace

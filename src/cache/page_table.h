@@ -16,9 +16,9 @@ constexpr int32_t pages_for(int64_t n_slots) { return static_cast<int32_t>((n_sl
 
 // The new state of one page of a row when slots move.
 struct PageLink {
-  int32_t source = 0;  // index, in the row before, of the page that takes this place
+  int32_t source = 0;  // index, in the row before, of the page that moves to this place
   bool write = false;  // slots are going to be written into it
-  bool copy = false;   // ... and another table holds it too, so a fresh page takes the place and the slots are copied
+  bool copy = false;   // ... and another table holds it too, so a fresh page gets the place and the slots are copied
 };
 
 // Pages taken before anything moves, one for each shared page that will be written, so that running out of pages
@@ -58,7 +58,7 @@ class PageTable {
 
   PagePool& pool() const { return *pool_; }
   int32_t stride() const { return stride_; }
-  // Makes room for this many pages a row, at least those in use. Rows move if the room changes.
+  // Makes room for this many pages a row, at least the pages in use. Rows move if the room changes.
   void set_stride(int32_t stride);
 
   const int32_t* pages() const { return pages_.data(); }  // [n_heads, stride]
@@ -75,7 +75,7 @@ class PageTable {
   void extend(int32_t head, int32_t n);
   // Appends a page of another row of the same pool to a row; the page is shared from now on.
   void share(int32_t head, int32_t page);
-  // Makes a row at most n pages long and frees the other pages, including those taken ahead.
+  // Makes a row at most n pages long and frees the other pages, including pages allocated ahead.
   void shorten(int32_t head, int32_t n);
   void clear();
 

@@ -41,8 +41,8 @@ void SlotMoves::list_copies() {
   for (size_t i = 0; i < links.size(); ++i) list_page(first_page + static_cast<int32_t>(i), links[i]);
 }
 
-// Shifts never shrink from slot to slot. So in a page that takes a new place, first come the slots that move up inside
-// it, then those that stay, then those that move down; the former are copied last to first, the latter first to last.
+// Shifts never shrink from slot to slot. So in a page that gets a new place, first come the slots that move up inside
+// it, then slots that stay, then slots that move down; the former are copied last to first, the latter first to last.
 // Other pages never conflict: slots before a staying slot's page move to earlier pages, slots after it to later ones.
 void SlotMoves::list_page(int32_t page, const PageLink& link) {
   const int32_t begin = page * kPageSlots, end = std::min(begin + kPageSlots, n_kept());

@@ -1,8 +1,8 @@
-// SlotMoves: plans how the slots of a head are moved together: which page takes which place, and which slots are copied
+// SlotMoves: plans how the slots of a head are moved together: which page gets which place, and which slots are copied
 // in which order. Pure arithmetic on indices.
 //
 // Slots that shift by a multiple of 64 keep their place inside a page, so their page is relinked instead of copied.
-// Each page of the result takes the old page that gives it most such slots, and only the other slots are copied: a
+// Each page of the result reuses the old page that gives it most such slots, and only the other slots are copied: a
 // window sliding after four sinks copies four slots, not itself.
 #pragma once
 

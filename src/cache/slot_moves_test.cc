@@ -70,7 +70,7 @@ TEST(SlotMoves, UnchangedLeadingPagesAreNotTouched) {
 
 TEST(SlotMoves, SlotsMoveUpInsideARelinkedPage) {
   SlotMoves moves;
-  // Slots 63 and 64 move to places 0 and 1 of page 1, the source of the rest: 64 must move out before 63 takes its
+  // Slots 63 and 64 move to places 0 and 1 of page 1, the source of the rest: 64 must move out before 63 gets its
   // place.
   moves.kept = {63, 64};
   for (int32_t slot : range(66, 128)) moves.kept.push_back(slot);

@@ -21,7 +21,7 @@ class SlotTable {
 
   int32_t n_heads() const { return static_cast<int32_t>(n_slots_.size()); }
   int32_t stride() const { return stride_; }
-  // Makes room for this many slots a head, at least those in use. Tables move if the room changes.
+  // Makes room for this many slots a head, at least the slots in use. Tables move if the room changes.
   void set_stride(int32_t stride);
   // Gives every slot n planes of one f32, zero for new slots. Dropped planes lose their values, new ones begin at zero.
   void set_planes(int32_t n);

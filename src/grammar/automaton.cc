@@ -48,7 +48,7 @@ void Automaton::call(int32_t from, int32_t rule, int32_t to, Count count) {
   states_[static_cast<size_t>(from)].calls.push_back({rule, to, count});
 }
 
-// The states after which a text can end, found backwards from those that end.
+// The states after which a text can end, found backwards from the final states.
 std::vector<bool> Automaton::finishing() const {
   struct Before {  // a state that becomes finishing with another one, if `with` is finishing, too
     int32_t state, with;

@@ -11,7 +11,7 @@
 
 namespace vlcache {
 
-// How many characters (or others) a rule with guards takes.
+// How many characters (or others) a rule with guards accepts.
 struct CharacterCount {
   static constexpr int32_t kUnlimited = INT32_MAX;
 
@@ -23,9 +23,9 @@ struct CharacterCount {
 // its bytes lead to a state that `ends`. No rule may accept the empty text (Matcher relies on that).
 class Automaton {
  public:
-  // Beyond this limit a schema is broken rather than large: a state takes some 100 bytes.
+  // Beyond this limit a schema is broken rather than large: a state needs some 100 bytes.
   static constexpr int32_t kMaxStates = 100'000;
-  static constexpr int32_t kNothing = -1;  // instead of a rule: a call that takes no bytes
+  static constexpr int32_t kNothing = -1;  // instead of a rule: a call that consumes no bytes
 
   // What an edge asks of the number that its rule has counted so far, which the caller's Count bounds.
   enum class Guard : uint8_t {

@@ -19,7 +19,7 @@ namespace {
 // Clients send the same few schemas repeatedly; each keeps its masks.
 constexpr size_t kMaxGrammars = 32;
 // Inside strings nearly any token is allowed, and such a mask takes milliseconds: for this long the thread that reads
-// the request makes masks, and the inference thread only those that a schema needs beyond that.
+// the request makes masks, and the inference thread only masks that a schema needs beyond that.
 constexpr std::chrono::milliseconds kMaskTime{200};
 
 }  // namespace

@@ -18,7 +18,7 @@
 namespace vlcache {
 namespace {
 
-// All bytes, and pieces like those of real tokenizers: words, parts of characters, ends and beginnings of JSON
+// All bytes, and pieces like a real tokenizer's: words, parts of characters, ends and beginnings of JSON
 // together.
 std::vector<std::pair<std::string, int32_t>> some_tokens(uint32_t seed) {
   std::vector<std::string> texts;

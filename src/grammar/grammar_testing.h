@@ -20,7 +20,7 @@ inline bool takes(const Automaton& automaton, int32_t rule, std::string_view tex
   return matcher.may_end();
 }
 
-// Takes bytes that may follow, chosen by `choices`. False: a text neither continues nor ends.
+// Consumes bytes that may follow, chosen by `choices`. False: a text neither continues nor ends.
 inline bool never_stuck(const Automaton& automaton, int32_t rule, std::span<const uint8_t> choices) {
   Matcher matcher(automaton);
   matcher.begin(rule);

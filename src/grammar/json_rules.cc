@@ -73,7 +73,7 @@ int32_t hex_digits(Automaton& a, int32_t from, int n) {
   return from;
 }
 
-// Accepts what follows "\u": four digits, or a pair of surrogates.
+// Accepts the rest of "\u": four digits, or a pair of surrogates.
 void unicode_escape(Automaton& a, int32_t from, int32_t to) {
   const int32_t plain = a.add_state(), d = a.add_state(), high = a.add_state();
   a.bytes(from, '0', '9', plain);
@@ -92,7 +92,7 @@ void unicode_escape(Automaton& a, int32_t from, int32_t to) {
 }
 
 // A double has 17 significant digits at most, and these exponents whatever the digits before them are: 10^308 is not
-// reached, and what is not 0 does not become 0.
+// reached, and other values do not become 0.
 constexpr int kSignificantDigits = 17, kLargestExponent = 307, kSmallestExponent = 307;
 
 // 1 to n digits.

@@ -1,7 +1,7 @@
 // The rules of JSON that all grammars share, and the pieces they are made of.
 //
 // JSON in the style of models and json.dumps: at most one space after ':' and ',', and no other white space, so that no
-// answer can degenerate into white space. Numbers are those that a double holds, with at most as many digits before
+// answer can degenerate into white space. A number must fit a double, with at most as many digits before
 // the point as any 64-bit integer holds (kWholeDigits; more where a bound of the schema has more) and after it as the
 // shortest text of a double has.
 #pragma once
@@ -41,7 +41,7 @@ void json_long_character(Automaton& automaton, int32_t from, int32_t to);
 int32_t json_spaced(Automaton& automaton, int32_t from, char sign);
 // A string, quotes included, that is none of `known` (given unescaped).
 void json_string_unlike(Automaton& automaton, int32_t from, const std::set<std::string>& known, int32_t to);
-// What may follow the first digit of a number below 10 times a power of 10: its fraction, an exponent whose absolute
+// The text after the first digit of a number below 10 times a power of 10: its fraction, an exponent whose absolute
 // value is one of these (0 <= least <= most), and the sign. No states if least > most.
 void json_exponent(Automaton& automaton, int32_t from, bool negative, int least, int most, int32_t to);
 

@@ -35,7 +35,7 @@ class Matcher {
   bool push(uint8_t byte);
   // Continues after the rule of `frame`, without a byte. False as with push().
   bool push_after(int32_t frame);
-  // Takes back the last push that returned true.
+  // Undoes the last push that returned true.
   void pop();
   // No earlier push will be taken back.
   void commit();

@@ -110,7 +110,7 @@ struct Magnitudes {
   size_t n_whole = kWholeDigits;  // digits before the point, at most
 };
 
-// What may follow the digits of an integer that equals a bound: a point and digits.
+// The text after the digits of an integer that equals a bound: a point and digits.
 class Fraction {
  public:
   Fraction(Automaton& automaton, const NumberRange::Bound* low, const NumberRange::Bound* high, size_t n_digits)

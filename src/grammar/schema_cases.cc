@@ -446,7 +446,7 @@ SchemaCases::Cases SchemaCases::one_of(const Json& schema, const Json& choices) 
   Cases out;
   bool exact = true;
   const auto own = [&] {
-    // What stands beside oneOf may tell its choices apart, too.
+    // The keywords beside oneOf may tell its choices apart, too.
     Cases beside = {{&schema}};
     for (size_t i = 0; i < expanded.size(); ++i) {
       Cases cases = both(beside, expanded[i]);

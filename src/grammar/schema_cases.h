@@ -41,8 +41,8 @@ class SchemaCases {
       std::function<void(const nlohmann::ordered_json& schema, const std::string& keyword, const std::string& why)>;
   SchemaCases(const nlohmann::ordered_json& root, Cannot cannot, std::function<void()> check_time);
 
-  // The values that satisfy all schemas: those of any case. Every case holds only such values; none: no value does.
-  // Throws Error(kInput) with a place in front for what is no schema.
+  // The values that satisfy all schemas: the values of any case. Every case holds only such values; none: no value
+  // does. Throws Error(kInput) with a place in front for a value that is no schema.
   std::vector<PlainSchemas> of(const PlainSchemas& schemas);
   // The schema that is meant, if the given one is no more than a reference to it.
   const nlohmann::ordered_json* resolved(const nlohmann::ordered_json* schema);
@@ -89,7 +89,7 @@ class SchemaCases {
   const Json& root_;
   Cannot cannot_;
   std::function<void()> check_time_;
-  bool ref_is_alone_ = false;                   // drafts up to 7: what stands beside $ref is ignored
+  bool ref_is_alone_ = false;                   // drafts up to 7 ignore the keywords beside $ref
   std::map<std::string, const Json*> anchors_;  // by name and by $id
   std::deque<Json> made_;
   std::map<const Json*, MemberIndex> indices_;

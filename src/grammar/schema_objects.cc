@@ -236,7 +236,7 @@ void SchemaCompiler::object(const PlainSchemas& schemas, int32_t from, int32_t t
   if (shape.most == -2 || (shape.most >= 0 && shape.least > shape.most)) return;
   const bool limited = shape.most >= 0;
   if (shape.least > n_named && shape.others.empty()) return;
-  if (std::max(shape.least, shape.most) > Automaton::kMaxStates) {  // each of them takes a state at least
+  if (std::max(shape.least, shape.most) > Automaton::kMaxStates) {  // each of them needs a state at least
     fail(*schemas[0], shape.least > shape.most ? "minProperties" : "maxProperties",
          "expected at most " + std::to_string(Automaton::kMaxStates));
   }

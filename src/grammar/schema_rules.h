@@ -24,13 +24,13 @@ namespace vlcache {
 struct SchemaOptions {
   // Keywords that cannot be held: left out, each with a note; otherwise they are errors.
   std::vector<SchemaNote>* widened = nullptr;
-  // Objects have no properties but those that are named, unless additionalProperties or patternProperties say so: the
+  // Objects have only named properties, unless additionalProperties or patternProperties say so: the
   // arguments of a function.
   bool closed = false;
 };
 
 // Adds the rule of the texts that a schema allows to an automaton that begins with add_json_rules(). Throws
-// Error(kInput, or kUnsupported for what cannot be held): "<where>: at #/properties/x: ...".
+// Error(kInput, or kUnsupported for rules that cannot be held): "<where>: at #/properties/x: ...".
 int32_t add_schema(Automaton& automaton, const nlohmann::ordered_json& schema, const std::string& where,
                    const SchemaOptions& options = {});
 

@@ -41,7 +41,7 @@ struct StringPattern {
   };
   PatternNode node;
   std::vector<Ahead> ahead;
-  bool readers_differ = false;  // beyond ASCII: what is not found may be found by others
+  bool readers_differ = false;  // beyond ASCII: other readers may find more
 };
 
 // Supported: characters, classes, . \d \w \s \D \W \S, escapes, groups, | * + ? {n,m} (lazy ones too), ^ and $, and

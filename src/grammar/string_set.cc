@@ -182,7 +182,7 @@ class Search {
     skip(from, to);
   }
 
-  // With all states that are reached without a character, ascending; what has been found stays found.
+  // With all states that are reached without a character, ascending; a state found once stays.
   std::vector<int32_t> close(std::vector<int32_t> set, bool begin, bool end) {
     mark_.resize(nfa_.size());
     ++round_;

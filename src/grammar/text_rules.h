@@ -26,7 +26,7 @@ struct TextRule {
 TextRule add_choice(Automaton& automaton, std::vector<std::string> choices);
 
 // The texts that match an expression (string_pattern.h) from their beginning to their end. Throws Error(kInput, or
-// kUnsupported for what cannot be held): "<where>: ...".
+// kUnsupported for rules that cannot be held): "<where>: ...".
 TextRule add_regex(Automaton& automaton, std::string_view regex, const std::string& where);
 
 // The texts of the rule `root` of a grammar in llama.cpp's form (GBNF), which is also XGrammar's:

@@ -1,4 +1,4 @@
-// Compares two images token by token: which tokens of one show other pixels than those of the other.
+// Compares two images token by token: which tokens of one show other pixels than tokens of the other.
 #pragma once
 
 #include <cstdint>

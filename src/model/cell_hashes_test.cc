@@ -24,7 +24,7 @@ class CellHashes : public testing::TestWithParam<const char*> {
   const ModelConfig config_ = Model::read_config(checkpoint_);
 };
 
-// A changed pixel of a tile changes the hash of the token that shows it, and reaches those around it in that tile.
+// A changed pixel of a tile changes the hash of the token that shows it, and reaches its neighbours in that tile.
 TEST_P(CellHashes, ChangesReachTheTokensAround) {
   const auto processor = load_image_processor(checkpoint_, config_.model_type);
   Image image(90, 70);

@@ -14,7 +14,7 @@ class CodeRows : public QuantSource {
  public:
   struct Part {
     const QuantSource* codes;
-    int64_t pairs = 0;  // as WeightLoader::matrix takes it
+    int64_t pairs = 0;  // as of WeightLoader::matrix
   };
   explicit CodeRows(std::vector<Part> parts);
   QuantForm form() const override { return parts_[0].codes->form(); }

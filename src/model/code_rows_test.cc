@@ -1,4 +1,4 @@
-// Rows of fused matrices of codes: across their bounds, and of heads whose rotation takes pairs of rows.
+// Rows of fused matrices of codes: across their bounds, and of heads whose rotation pairs rows.
 #include "model/code_rows.h"
 
 #include <gmock/gmock.h>

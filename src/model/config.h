@@ -108,7 +108,7 @@ struct TextConfig {
 enum class VisionPositions : uint8_t {
   kTrainedGrid,     // only the trained grid is used, and a patch has its own position
   kIds,             // VisionTraits::position_ids names one of the table's
-  kAlignedCorners,  // interpolated (bilinear): the corners of the grid are those of the table
+  kAlignedCorners,  // interpolated (bilinear): the corners of grid and table coincide
   kAlignedEdges,    // interpolated, the patches' centres spread over the edges of the table
   kNone,
 };
@@ -208,7 +208,7 @@ struct ModelConfig {
   bool image_token_beyond = false;  // ... it is vocab_size: no token of the vocabulary stands for images
   TileText tile_text = TileText::kNone;
   // Of families that mark images and videos with them; -1: none.
-  // Where the family takes videos (Family::video_placeholder), video_token_id stands for a row of one.
+  // Where the family reads videos (Family::video_placeholder), video_token_id stands for a row of one.
   int32_t video_token_id = -1, vision_start_token_id = -1, vision_end_token_id = -1;
   double tokens_per_second = 0;  // positions in time of a second of video, where M-RoPE counts seconds
   std::vector<std::pair<int64_t, int64_t>>

@@ -52,7 +52,7 @@ std::string text_of(const ModelConfig& config, const Placeholder& found, std::sp
   return repeat(found.kind == PlaceholderKind::kImage ? family.image_placeholder : family.video_placeholder, n_tokens);
 }
 
-// A video's placeholder with what stands around it.
+// A video's placeholder with the text around it.
 Placeholder widened(const Family& family, std::string_view text, Placeholder found, size_t from) {
   const std::string_view before = family.before_video, after = family.after_video;
   if (found.kind == PlaceholderKind::kVideo && text.substr(from, found.begin - from).ends_with(before) &&

@@ -23,7 +23,7 @@ struct WeightPrefixes {
   std::vector<std::string_view> projector;  // before the projector's own names
 };
 
-// Names of a language model's tensors after its prefix, by default Llama's and those of its descendants. A module's
+// Names of a language model's tensors after its prefix, by default the names of Llama and its descendants. A module's
 // name ends with a dot, before "weight" and "bias".
 struct TextNames {
   std::string_view embed = "embed_tokens.";
@@ -87,7 +87,7 @@ struct Family {
   std::vector<Position> (*image_positions)(const ModelConfig& config, const ImageTiles& image) = nullptr;
 
   // ---- videos -------------------------------------------------------------------------------------------------------
-  std::string_view video_placeholder = {};  // "<|video_pad|>"; empty: the family takes no video
+  std::string_view video_placeholder = {};  // "<|video_pad|>"; empty: the family reads no video
   // What one placeholder of a prompt becomes, from the units of its video. Null: the placeholder, once for each token.
   std::string (*video_text)(const ModelConfig& config, std::span<const ImageTiles> units) = nullptr;
   // Where templates write these around the placeholder, video_text stands for them, too.
@@ -101,8 +101,8 @@ const Family& find_family(std::string_view model_type, std::string_view where);
 
 // What a placeholder of a prompt stands for.
 enum class PlaceholderKind : uint8_t { kImage, kVideo };
-// The placeholders of `text`, in their order. Throws Error(kInput) with both counts if they and what is given differ in
-// number, also for an image given to a text model.
+// The placeholders of `text`, in their order. Throws Error(kInput) with both counts if they and the given media differ
+// in number, also for an image given to a text model.
 std::vector<PlaceholderKind> media_order(const ModelConfig& config, std::string_view text, size_t n_images,
                                          size_t n_videos);
 
@@ -111,7 +111,7 @@ std::vector<PlaceholderKind> media_order(const ModelConfig& config, std::string_
 // order of the placeholders. Throws as media_order.
 std::string expand_prompt(const ModelConfig& config, std::string_view text, std::span<const ImageTiles> images);
 
-// Time, rows and columns of the patches of an image, where the model takes images of any size; else zeros.
+// Time, rows and columns of the patches of an image, where the model reads images of any size; else zeros.
 std::array<int64_t, 3> image_grid(const ModelConfig& config, const ImageTiles& image);
 
 // The tile, row and patches a token of an image was computed from.

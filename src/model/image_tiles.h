@@ -1,4 +1,4 @@
-// ImageTiles: an image in the form a vision encoder takes: the pixels of its tiles, and the part of the image each of
+// ImageTiles: an image in the form a vision encoder reads: the pixels of its tiles, and the part of the image each of
 // them shows.
 #pragma once
 
@@ -31,8 +31,8 @@ struct VideoUnit {
   bool operator==(const VideoUnit&) const = default;
 };
 
-// What is left of an image of one tile where other cells are dropped before the encoder sees them (cell_dedup.h). A
-// cell is what becomes one token (VisionConfig::cell()); cells are numbered line by line.
+// The rest of an image of one tile where other cells are dropped before the encoder sees them (cell_dedup.h). A
+// cell is the area that becomes one token (VisionConfig::cell()); cells are numbered line by line.
 struct KeptCells {
   std::vector<int32_t> cells;   // ascending
   std::vector<int32_t> counts;  // [cells.size()] cells that each stands for, itself among them
@@ -50,7 +50,7 @@ struct ImageTiles {
   // [n_tiles, n_frames, 3, height, width] f32, normalised; or empty, where only the other fields are known
   Buffer pixels;
   int64_t n_tiles = 0, height = 0, width = 0;
-  int64_t n_frames = 1;                             // of a tile: of a video, those that one patch covers
+  int64_t n_frames = 1;                             // of a tile: in a video, the frames that one patch covers
   int64_t original_height = 0, original_width = 0;  // of the image
   // The grid that the image was split into, row by row; 0 x 0: not split.
   int64_t tile_rows = 0, tile_cols = 0;

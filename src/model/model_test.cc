@@ -1,4 +1,4 @@
-// Loading: names old and new, ties, misaligned files, what is missing; and what an encoder captures.
+// Loading: names old and new, ties, misaligned files, missing ones; and the captures of an encoder.
 #include "model/model.h"
 
 #include <gmock/gmock.h>
@@ -50,7 +50,7 @@ class ModelTest : public testing::Test {
     length = text.size();
     write("model.safetensors", std::string(reinterpret_cast<const char*>(&length), sizeof length) + text + data);
   }
-  // The first bytes of a tensor of the copy: those that `bytes(n)` gives, of n that the tensor has.
+  // The first bytes of a tensor of the copy: as `bytes(n)` gives them, of n that the tensor has.
   template <typename Bytes>
   void change(const std::string& tensor, const Bytes& bytes) {
     std::string file = read_text_file(dir_ / "model.safetensors");

@@ -1,5 +1,5 @@
 // PackedWeights: the packed file of a model while the model is loaded. Either it has what the loader asks for, or it
-// takes what the loader has computed, to have it at the next start, or it does neither.
+// stores the values that the loader computed, for the next start, or it does neither.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ enum class PackedUse : uint8_t {
 };
 std::string_view packed_use_name(PackedUse use);  // "off", "built", "hit"
 
-// What a packed file is made of. `where`: as PackedWeights takes it.
+// The sources of a packed file. `where`: as of PackedWeights.
 PackedIdentity packed_identity(const LoadOptions& options, const Backend& backend, const std::string& where);
 
 // Whether the options ask for matrices in memory that is shared with other processes, for which a packed file is
@@ -48,7 +48,7 @@ class PackedWeights {
   bool values(const std::string& name, const Tensor& to);  // whether `to` was filled
   std::optional<bool> answer(const std::string& name);
 
-  // ---- what becomes part of a file that is written; else these do nothing
+  // ---- parts of a file that is written; else these do nothing
   // --------------------------------------------
   void add(const std::string& name, const Weight& w);
   void add(const std::string& name, const Tensor& values);

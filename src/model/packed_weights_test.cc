@@ -151,7 +151,7 @@ TEST_P(PackedWeightsTest, EachFormHasItsOwnFile) {
   backend_ = make_backend(GetParam(), DType::kBF16);
   const auto of_bf16 = load(model);
   EXPECT_EQ(of_bf16->packed_file(), PackedUse::kBuilt);
-  // Weights are the same for both sorts of activations; what is stored of answers is not.
+  // Weights are the same for both sorts of activations; records of answers are not.
   const auto first_backend =
       std::exchange(backend_, make_backend(GetParam(), DType::kBF16, {.activation_bits = ActivationBits::k8}));
   const auto of_bytes = load(model);
@@ -165,7 +165,7 @@ TEST_P(PackedWeightsTest, EachFormHasItsOwnFile) {
   EXPECT_FALSE(fs::exists(dir_ / "random"));
 }
 
-// Codes of the checkpoint lie in the file beside those of the quantiser, whose version is not theirs.
+// Codes of the checkpoint lie in the file beside the quantiser's codes, whose version is not theirs.
 TEST_P(PackedWeightsTest, CodesOfTheCheckpointStayOfNoQuantiser) {
   const fs::path model = fs::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/quantised/vlm-ct";
   const WeightForms forms = {.text = WeightChoice::kAuto, .vision = WeightChoice::kInt8};

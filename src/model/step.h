@@ -20,7 +20,7 @@ struct StepInput {
   // before the last layer, with the hidden states of all rows that were not dropped.
   Tensor x;
   // DeepStack (arXiv:2406.04334): addends[l] [addend_rows.size(), hidden] compute dtype is added to the output of layer
-  // l, at the rows of this step that the ascending addend_rows name. Rows that were dropped before take none.
+  // l, at the rows of this step that the ascending addend_rows name. Rows that were dropped before get none.
   std::span<const int32_t> addend_rows;
   std::span<const Tensor> addends;
   std::span<const int32_t> tokens;      // [n] index of each row's token in its sequence

@@ -53,7 +53,7 @@ std::unique_ptr<TensorSource> checkpoint_source(std::shared_ptr<const Safetensor
 // same weights. `with_lm_head`: whether the source reports an output matrix apart from the embeddings.
 std::unique_ptr<TensorSource> random_source(uint64_t seed, bool with_lm_head);
 
-// The same shapes without values: zeros that take no memory before they are read.
+// The same shapes without values: zeros that use no memory before they are read.
 std::unique_ptr<TensorSource> shape_source(bool with_lm_head);
 
 }  // namespace vlcache

@@ -330,7 +330,7 @@ void TextDecoder::keep_rows(int layer, const StepInput& step) {
   const auto n = static_cast<int64_t>(keep_.size());
   if (n > 0) {
     const Tensor attended = rows_of(attended_, q_size);
-    // The sinks' queries are no longer needed in this layer: their buffer, of the same size, takes the kept rows.
+    // The sinks' queries are no longer needed in this layer: their buffer, of the same size, gets the kept rows.
     backend_.gather_rows(attended, keep_, Tensor(q_sinks_.data(), attended.dtype, {n, q_size}));
     std::swap(attended_, q_sinks_);
     const Buffer& spare = x_spare_[x_.data == x_spare_[0].data() ? 1 : 0];
@@ -395,7 +395,7 @@ void TextDecoder::feed_experts(int layer, const Tensor& normed) {
   std::partial_sum(expert_ends_.begin(), expert_ends_.end(), expert_ends_.begin());
   expert_rows_.resize(experts.size());
   expert_at_.resize(experts.size());
-  std::vector<int32_t>& next = expert_ends_;  // while rows are placed: where an expert's next row goes
+  std::vector<int32_t>& next = expert_ends_;  // while rows are placed: the place of an expert's next row
   for (size_t i = 0; i < experts.size(); ++i) {
     const int32_t at = next[static_cast<size_t>(experts[i])]++;
     expert_rows_[static_cast<size_t>(at)] = static_cast<int32_t>(i) / static_cast<int32_t>(k);

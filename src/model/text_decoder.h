@@ -33,7 +33,7 @@ class TextDecoder {
   // is the caller's job. Allocates only when a step has more rows than any before it (scores: more slots).
   //
   // Streaming pattern: windowed keys keep their own rotation, and so do the sinks, at their true positions 0 .. n_sinks
-  // - 1. What is capped is the query's position towards the sinks, min(position, n_sinks + window - 1): the distance to
+  // - 1. The cap is on the query's position towards the sinks, min(position, n_sinks + window - 1): the distance to
   // sink j is then n_cache - 1 - j of docs/methods.md without rotating any stored key again.
   void forward(const StepInput& step);
 

@@ -142,8 +142,8 @@ class DropRows : public LayerHooks {
   std::vector<int64_t> seen_rows;
 };
 
-// DeepStack: what is added after the first layers, at chosen rows, whether these layers run together or one by one, and
-// whatever rows leave the step before.
+// DeepStack: the rows added after the first layers, at chosen rows, whether these layers run together or one by one,
+// and whatever rows leave the step before.
 TEST_F(TextDecoderTest, AddendsFollowTheirRows) {
   constexpr int64_t kRows = 9, kHidden = 64;
   const std::vector<int32_t> ids = tokens(kRows), positions = count_up(kRows), rows = {1, 2, 3, 5, 7}, last = {8};

@@ -313,7 +313,7 @@ void VisionEncoder::embed_tiles(const Group& group) {
   if (config_.traits.pre_norm) norm(x, weights_.pre_norm_w, weights_.pre_norm_b, x);
 }
 
-// Position embeddings of the patches of a grid; those of the trained grid are stored after the class token's. Empty if
+// Position embeddings of the patches of a grid; the trained grid's are stored after the class token's. Empty if
 // there are none.
 Tensor VisionEncoder::position_rows(int64_t grid_rows, int64_t grid_cols) {
   const VisionPositions kind = config_.traits.positions;

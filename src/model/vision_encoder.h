@@ -1,4 +1,4 @@
-// VisionEncoder: vision transformers over the patches of tiles. What tells one from another is in VisionConfig. Takes
+// VisionEncoder: vision transformers over the patches of tiles. Their differences are in VisionConfig. Reads
 // tiles, returns features of the chosen layers.
 #pragma once
 

@@ -45,7 +45,7 @@ void scale_to_length_one(const Tensor& rows) {
   });
 }
 
-// The rows of each head of `size`: those of even number first.
+// The rows of each head of `size`: even rows first.
 void copy_halves_of_pairs(const Tensor& from, int64_t size, const Tensor& to) {
   const int64_t row_bytes = from.row_size() * dtype_bytes(from.dtype);
   for (int64_t row = 0; row < from.rows(); ++row) {
@@ -262,7 +262,7 @@ std::vector<Weight> WeightLoader::stacked(const Stack& stack, const RowForms& fo
   const bool coded = source_.coded_stack(name);
   const Tensor all = coded ? Tensor() : found(name, shape);
   Buffer turned, values;
-  // One form for all of them, so that a product takes them together.
+  // One form for all of them, so that a product reads them together.
   const float from_grid = coded || transposed ? 0 : distance(all.view({n * rows, width}), forms);
   int64_t kept_bytes = 0, source_bytes = 0;
   for (int64_t i = n_restored; i < n; ++i) {  // one by one, so that one of them is in memory at a time
@@ -423,7 +423,7 @@ bool WeightLoader::restored(const std::string& name, const Tensor& to) {
   return true;
 }
 
-// Adds the matrix to the list of those that are loaded; its segments may be without memory.
+// Adds the matrix to the list of loaded matrices; its segments may be without memory.
 void WeightLoader::list(const std::string& name, const Weight& w, const RowForms& forms) {
   LoadedMatrix loaded{.name = name, .n_parameters = w.n_out * w.n_in};
   const WeightSegment* before = nullptr;

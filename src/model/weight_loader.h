@@ -1,5 +1,5 @@
 // WeightLoader: reads a model's tensors by name, checks their shapes, packs or converts them, and releases the source;
-// or does all that except packing, to say what would be loaded.
+// or does all that except packing, to list the tensors.
 #pragma once
 
 #include <array>
@@ -49,8 +49,8 @@ class WeightLoader {
   std::string where() const { return source_.where(); }
 
   // One packed matrix of several stacked ones, [sum of n_out, n_in]. `pairs`: empty, or for each of them the size of
-  // the heads that its rows are, whose rotation takes the rows (2c, 2c + 1) of a head: they become rows c and c + size
-  // / 2, as Backend::rope takes them; 0: the rows stay. `forms`, here and below: of the rows as they are stacked.
+  // the heads that its rows are, whose rotation pairs the rows (2c, 2c + 1) of a head: they become rows c and c + size
+  // / 2, as Backend::rope expects; 0: the rows stay. `forms`, here and below: of the rows as they are stacked.
   Weight matrix(const std::vector<std::string>& names, const std::vector<int64_t>& n_out, int64_t n_in,
                 const RowForms& forms = {}, const std::vector<int64_t>& pairs = {});
   Weight matrix(const std::string& name, int64_t n_out, int64_t n_in, const RowForms& forms = {}) {
@@ -105,7 +105,7 @@ class WeightLoader {
   // A matrix that a packed file has.
   std::optional<Weight> restored(const std::string& name, int64_t n_out, int64_t n_in, const RowForms& forms = {});
   bool restored(const std::string& name, const Tensor& to);
-  // `forms`, here and in keep(): those that were asked for; without, the quantiser made none of its codes.
+  // `forms`, here and in keep(): the requested forms; without, the quantiser made none of its codes.
   void list(const std::string& name, const Weight& w, const RowForms& forms);
   Weight pack(const std::vector<std::string>& names, const std::vector<Tensor>& parts, const RowForms& forms = {});
   float distance(const Tensor& values, const RowForms& forms) const;  // from a grid of 16
@@ -152,7 +152,7 @@ class WeightLoader {
   Mode mode_;
   HashState hash_;
   std::optional<InputStatistics> inputs_;    // of a calibration, once they are needed
-  int64_t done_bytes_ = 0, part_bytes_ = 0;  // of the source: of what was counted, of the matrix in work
+  int64_t done_bytes_ = 0, part_bytes_ = 0;  // bytes of the source: counted, and of the matrix in work
 };
 
 }  // namespace vlcache

@@ -54,7 +54,7 @@ struct TextLinear {
   int64_t n_in = 0;
   bool bias = false;
   RowForms forms;
-  std::vector<int64_t> pairs = {};  // as WeightLoader::matrix takes it
+  std::vector<int64_t> pairs = {};  // as of WeightLoader::matrix
 };
 void load_text_linear(WeightLoader& load, const TextConfig& c, const TextLinear& l, Weight& w, Tensor& bias) {
   std::vector<std::string> weights, biases;

@@ -103,7 +103,7 @@ struct StoredCodes {
   std::string format;     // "AWQ"; empty: the checkpoint has none
   int64_t n_kept = 0;     // that are kept bit for bit
   int64_t n_widened = 0;  // that became values, since no form holds them or another was asked for
-  int64_t widened_bytes_stored = 0, widened_bytes = 0;  // of those, in the file and as values
+  int64_t widened_bytes_stored = 0, widened_bytes = 0;  // of widened matrices, in the file and as values
 };
 
 struct Weights {
@@ -112,7 +112,7 @@ struct Weights {
   ProjectorWeights projector;
   std::vector<ProjectorWeights> taps;  // of VisionConfig::tap_layers
   WeightHash hash{};                   // of every byte that was loaded
-  int64_t n_parameters = 0;            // of what was loaded
+  int64_t n_parameters = 0;            // of the loaded tensors
   int64_t bytes = 0;                   // that stay in memory: packed matrices, vectors, tables
   std::vector<LoadedMatrix> matrices;  // packed ones, in the order of loading
   StoredCodes stored;
@@ -154,7 +154,7 @@ struct WeightList {
   int64_t n_parameters = 0, bytes = 0;  // of all weights
   WeightHash hash{};                    // with `hashed`
 };
-// Finds and checks the same tensors without packing them. hashed: reads every byte; else what is small, and both
+// Finds and checks the same tensors without packing them. hashed: reads every byte; else small tensors, and both
 // tables of a checkpoint that may have tied ones. Throws as load_weights does.
 WeightList list_weights(const ModelConfig& config, std::unique_ptr<TensorSource> source, Backend& backend,
                         const WeightForms& forms, bool hashed = false);

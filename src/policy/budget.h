@@ -21,7 +21,7 @@ struct KvBudget {
   Kind kind = Kind::kRatio;
   double value = 0.1;
 
-  // "0.1", "10%", "200", "512MiB", "error=0.05", "threshold=0.001". Throws Error(kInput) that states what is expected.
+  // "0.1", "10%", "200", "512MiB", "error=0.05", "threshold=0.001". Throws Error(kInput) that states the expected form.
   static KvBudget parse(std::string_view text);
 };
 
@@ -39,7 +39,7 @@ int32_t slots_of(double share, int32_t n, Rounding rounding = Rounding::kNearest
 int32_t tokens_of(const KvBudget& budget, int32_t n);
 
 // Deals out `total` (as far as the limits allow) exactly in proportion to `shares` >= 0: least[i] <= result[i] <=
-// most[i]; what clipping takes from one goes to the others (water-filling), fractions to the largest remainders, the
+// most[i]; slots clipped from one are given to the others (water-filling), fractions to the largest remainders, the
 // earlier first.
 std::vector<int32_t> deal(std::span<const double> shares, std::span<const int32_t> least, std::span<const int32_t> most,
                           int64_t total);

@@ -74,8 +74,9 @@ TEST(SmallBudget, IsReadBack) {
 TEST(Deal, ByShareWithLimitsAndRemainders) {
   EXPECT_THAT(deal_all({1, 1, 1}, 0, 100, 10), ElementsAre(4, 3, 3));
   EXPECT_THAT(deal_all({1, 2, 3}, 0, 100, 12), ElementsAre(2, 4, 6));
-  EXPECT_THAT(deal_all({1, 2, 3}, 3, 100, 12), ElementsAre(3, 4, 5));   // 9 left for 2 : 3, rounded at .6
-  EXPECT_THAT(deal_all({1, 2, 30}, 0, 10, 22), ElementsAre(4, 8, 10));  // what the last cannot take goes to the others
+  EXPECT_THAT(deal_all({1, 2, 3}, 3, 100, 12), ElementsAre(3, 4, 5));  // 9 left for 2 : 3, rounded at .6
+  EXPECT_THAT(deal_all({1, 2, 30}, 0, 10, 22),
+              ElementsAre(4, 8, 10));  // slots that the last cannot use are given to the others
   EXPECT_THAT(deal_all({0, 0, 1}, 0, 4, 9), ElementsAre(3, 2, 4));
   EXPECT_THAT(deal_all({0, 0}, 1, 4, 5), ElementsAre(3, 2));
   EXPECT_THAT(deal_all({1, 1}, 0, 4, 100), ElementsAre(4, 4));  // no more than the limits

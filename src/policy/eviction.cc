@@ -144,7 +144,7 @@ class EvictionPolicy final : public RuledPolicy {
     return part;
   }
 
-  // Sets scores to -inf for slots that no later query can see: hidden ones, and those that a sliding window has passed.
+  // Sets scores to -inf for slots that no later query can see: hidden ones, and slots that a sliding window has passed.
   // Returns the number of the others, whose scores are finite.
   static int32_t mask(const PlanInputs& in, int32_t layer, int32_t head, std::span<float> scores) {
     const std::vector<int32_t> lasting = lasting_slots(in.slots, layer, head);

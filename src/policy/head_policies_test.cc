@@ -69,7 +69,7 @@ std::vector<TokenInfo> ten_tokens(size_t n = 10) {
   return tokens;
 }
 
-// All sums are those of 10 queries; a rule must recover 9.5. Three slots are frequent, three are local.
+// All sums are of 10 queries; a rule must recover 9.5. Three slots are frequent, three are local.
 TEST(FastGen, ChoosesTheCheapestRuleThatRecovers) {
   const PolicyPtr policy = parse_policy("fastgen");
   const CaptureRequest asked = policy->needs({.n_tokens = 10}).at(0);

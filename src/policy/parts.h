@@ -129,7 +129,7 @@ class DecodeRule {
   virtual bool joins_heads() const { return false; }
 };
 
-// Slots of a head that a later query can see, ascending: not hidden ones, nor those that the layer's sliding window has
+// Slots of a head that a later query can see, ascending: not hidden ones, nor slots that the layer's sliding window has
 // passed.
 std::vector<int32_t> lasting_slots(const PolicySlots& slots, int32_t layer, int32_t head);
 
@@ -141,7 +141,7 @@ std::span<float> mean_attention(const StepScores& scores, int64_t first, int64_t
 void hide_until(PolicySlots& slots, int32_t layer, int32_t head, int32_t n_left, int32_t begin, int32_t n_recent);
 
 // Deals out n_slots of all (layer, kv head) together, exactly: to every head of layer l in proportion to shares[l], at
-// least `least` if it has as many. Layers without KV of their own take no part.
+// least `least` if it has as many. Layers without KV of their own are left out.
 SlotCounts deal_to_layers(const AllocateInputs& in, std::span<const double> shares, int32_t least = 1);
 
 // The kept slots, ascending: the protected first and last ones, and the best of the others until there are n_keep.
@@ -149,7 +149,7 @@ SlotCounts deal_to_layers(const AllocateInputs& in, std::span<const double> shar
 // number of protected slots.
 std::vector<int32_t> select_slots(std::span<const float> scores, int32_t n_keep, const Protected& kept);
 
-// The slots without those of score -inf, protected ones first, the first n_ranked in the order in which a growing
+// The slots except slots of score -inf, protected ones first, the first n_ranked in the order in which a growing
 // n_keep would keep them.
 std::vector<int32_t> ranked_slots(std::span<const float> scores, const Protected& kept,
                                   int64_t n_ranked = std::numeric_limits<int64_t>::max());

@@ -51,7 +51,7 @@ constexpr std::array<Entry<PolicyPtr>, 7> kPolicies{{
      make_duo},
 }};
 
-// Methods with a rule of their own that take a budget.
+// Methods with a rule of their own that accept a budget.
 struct Method {
   PolicyInfo info;
   PolicyPtr (*make)(Parameters& p, MethodParts parts);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr float kGone = -std::numeric_limits<float>::infinity();
 
-// Slots that can be kept, split into those that always are and the others, both ascending.
+// Slots that can be kept, split into slots that always are and the others, both ascending.
 struct Candidates {
   std::vector<int32_t> always, others;
 };

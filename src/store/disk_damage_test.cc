@@ -28,8 +28,8 @@ class DiskDamage : public StoreTest, public testing::WithParamInterface<const ch
     ASSERT_EQ(reason(why), "hit");
   }
 
-  // Writes these bytes at the record's path and reads. A corrupt file must be gone afterwards, and a new record must be
-  // stored in its place.
+  // Writes these bytes at the record's path and reads. A corrupt file must be removed afterwards, and a new record must
+  // be stored in its place.
   std::string reading(const Bytes& bytes) {
     write_file(path_, bytes);
     const ReadAll read = read_all(*tier_, stored_.record.key);

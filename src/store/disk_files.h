@@ -50,7 +50,7 @@ class TemporaryFile {
 
  private:
   bool ok() const { return result_.outcome == PutOutcome::kStored; }
-  void check();  // takes over what has gone wrong with the file
+  void check();  // adopts the failure of the file
 
   UnfinishedFile file_;
   PutResult result_;

@@ -21,7 +21,7 @@ class DiskSpace {
   void set_model(const ModelFingerprint& model) { models_.insert(model); }
   // If this many more bytes do not fit: removes records until the limit is nine tenths full with them. First expired
   // files and files that are no records, then records of other models, then the least recently used. Returns the number
-  // of records removed; -1, and removes none, if one of the models in use would go that saves more than `saves_ms` for
+  // of records removed; -1, and removes none, if a model in use would be evicted that saves more than `saves_ms` for
   // these bytes, or if it is not known what it saves.
   int64_t make_room(int64_t bytes, double saves_ms = std::numeric_limits<double>::infinity());
   // If the medium is full below the limit: removes records in the same order until this many bytes are free. Returns

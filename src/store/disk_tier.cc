@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Enough for the header of a model of 150 layers; longer ones take a second read.
+// Enough for the header of a model of 150 layers; longer ones need a second read.
 constexpr size_t kFirstRead = 4096;
 
 // Checks the options and creates the directory, before the members are constructed.

@@ -45,7 +45,7 @@ enum class PutOutcome : uint8_t {
   kNoSpace,   // the medium is full, or a quota is reached
   kLate,
   kIo,
-  kOutranked,  // what would be evicted for it saves more
+  kOutranked,  // the records to evict for it save more
 };
 inline constexpr size_t kPutOutcomes = static_cast<size_t>(PutOutcome::kOutranked) + 1;
 std::string_view put_outcome_name(PutOutcome outcome);

@@ -38,7 +38,7 @@ bool is_corrupt(MissReason reason);
 
 struct Miss {
   MissReason reason = MissReason::kAbsent;
-  std::string detail;  // what was found, and where; may be empty
+  std::string detail;  // the found value and its place; may be empty
 };
 // "checksum: section 3"
 std::string describe(const Miss& miss);

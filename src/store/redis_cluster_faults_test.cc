@@ -1,4 +1,4 @@
-// What a Redis cluster says about itself: its slots, its redirects, and nodes that say what is wrong. Each is a miss
+// What a Redis cluster says about itself: its slots, its redirects, and nodes that give wrong answers. Each is a miss
 // with its reason, in bounded time, and no other host is connected to.
 #include <gtest/gtest.h>
 

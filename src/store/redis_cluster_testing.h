@@ -61,7 +61,7 @@ class RedisCluster {
   RedisNode node(int i) { return {"127.0.0.1", server(i).port()}; }
 
   // Moves a slot and its keys, as `redis-cli --cluster reshard` does; `between` is called after each step. Moves in
-  // quick succession must be to one node: nodes that claim slots without knowing of each other's claims take them from
+  // quick succession must be to one node: nodes that claim slots without knowing of each other's claims steal them from
   // each other.
   void move(
       int slot, int from, int to, const std::function<void()>& between = [] {}) {

@@ -223,7 +223,7 @@ void RedisNodes::wait_for_reload(Lock& lock, Deadline deadline) {
   loaded_.wait_until(lock, by, [&] { return stopping_ || n_loaded_ >= wanted; });
 }
 
-// Nodes that may have the table: those that work, beginning with another one each time, then the seeds.
+// Nodes that may have the table: working nodes, beginning with another one each time, then the seeds.
 std::vector<RedisNodes::Pool> RedisNodes::sources() {
   std::vector<Pool> sources;
   for (const auto& [node, pool] : pools_) {

@@ -1,6 +1,6 @@
 // RedisNodes knows the servers of an address: one, or the masters of a cluster, with the table of the slots that each
-// serves. One thread tries failed servers again and reloads the table. Connections, and with them the password, go only
-// to nodes that the cluster announces, on hosts that the caller has named.
+// serves. One thread tries failed servers again and reloads the table. Connections, and with them the password, are
+// given only to nodes that the cluster announces, on hosts that the caller has named.
 #pragma once
 
 #include <condition_variable>

@@ -57,7 +57,7 @@ void RedisPool::give_back(RedisConnection* connection) noexcept {
     if (owned->server_failed()) mark_down(owned->broken()->detail);
     return;
   }
-  // Unread replies would be taken for those of a later request.
+  // Unread replies would be read as a later request's.
   if (!owned->fresh()) return;
   const std::lock_guard lock(mutex_);
   pause_ms_ = settings_.times.retry_ms;  // the connection has been useful

@@ -30,7 +30,7 @@ class RedisSession {
   std::optional<Miss> request(int slot, std::initializer_list<std::string_view> words, Deadline deadline) {
     return request(slot, std::span(words.begin(), words.size()), deadline);
   }
-  // Sends what is queued. A failure is the result of the next receive().
+  // Sends the queue. A failure is the result of the next receive().
   void flush(Deadline deadline);
   // The reply to the oldest request without one, as RedisConnection::receive(). A miss is this request's alone, unless
   // its connection broke. long_word: of that request, if it has one.

@@ -9,7 +9,7 @@
 namespace vlcache {
 
 struct RedisTlsFiles {
-  std::string ca;         // certificates that sign the server's; empty: those that the system trusts
+  std::string ca;         // certificates that sign the server's; empty: the system's trusted ones
   std::string cert, key;  // this client's own; empty: none
   bool any() const { return !ca.empty() || !cert.empty() || !key.empty(); }
 };

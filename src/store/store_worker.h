@@ -103,7 +103,7 @@ class StoreWorker {
   RecordAnswer claim(const RecordKey& key, Clock::duration time, Deadline deadline);
   // False: refused, because the queue is full. The record's `owner` keeps its bytes, which must not change any more.
   bool save(Record record, Deadline deadline = kNoDeadline);
-  // Whether save() would take this many bytes now; counts as refused if not.
+  // Whether save() would accept this many bytes now; counts as refused if not.
   bool takes(int64_t bytes);
   // Removes records after the saves queued so far, alone: `job` may list, open and erase.
   void erase(std::function<void(KvTier& tier)> job);

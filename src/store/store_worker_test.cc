@@ -182,7 +182,7 @@ TEST(StoreWorker, QueueIsBounded) {
   EXPECT_FALSE(worker.save(make_record(make_key(7), {1001}).record));
   EXPECT_TRUE(worker.save(make_record(make_key(1), {600}).record));
   gate.await(1);
-  EXPECT_FALSE(worker.save(make_record(make_key(2), {401}).record));  // what is being written counts
+  EXPECT_FALSE(worker.save(make_record(make_key(2), {401}).record));  // the record being written counts
   EXPECT_TRUE(worker.save(make_record(make_key(3), {400}).record));
   EXPECT_FALSE(worker.save(make_record(make_key(4), {1}).record));
   EXPECT_EQ(worker.stats().queued_bytes, 1000);

@@ -33,7 +33,7 @@ class TierSearch {
   struct Asked {
     ChainedTier* tier;
     RecordAnswer answer;
-    std::vector<size_t> records;  // ascending: those that no nearer tier on this machine has
+    std::vector<size_t> records;  // ascending: records that no nearer tier on this machine has
   };
   // Null: no tier has it, or, if `open` is given, *open is the tier whose answer is pending.
   ChainedTier* find(size_t i, Asked** open);
@@ -42,7 +42,7 @@ class TierSearch {
 
 class TierChain {
  public:
-  // max_queued_bytes: the bound of all queued saves, shared equally by the tiers: a slow one takes no room from the
+  // max_queued_bytes: the bound of all queued saves, shared equally by the tiers: a slow one uses no room of the
   // others.
   TierChain(std::vector<std::shared_ptr<KvTier>> tiers, int64_t max_queued_bytes);
   ~TierChain();  // finishes queued saves, but waits no longer than half a minute
@@ -57,11 +57,11 @@ class TierChain {
   bool is_near(const RecordKey& key);
   // Queues saves to all tiers; a tier whose queue is full is skipped.
   void save(const Record& record);
-  // Whether the queue of a tier takes this many bytes now.
+  // Whether the queue of a tier accepts this many bytes now.
   bool takes(int64_t bytes);
   // Queues saves to the tiers nearer than `from`, where the record was found.
   void bring_nearer(const Record& record, const ChainedTier& from);
-  // Queues erasures in all tiers: of a record, or of those that `job` finds.
+  // Queues erasures in all tiers: of a record, or of the records that `job` finds.
   void erase(const RecordKey& key);
   void erase(const std::function<void(KvTier& tier)>& job);
   // Claims a record in the tier that most processes share, the last one: KvTier::claim(), without waiting.

@@ -1,4 +1,4 @@
-// Counting takes a mutex: its cost does not show beside that of an event, a system call at least.
+// Counting locks a mutex: its cost does not show beside that of an event, a system call at least.
 #include "store/tier_counter.h"
 
 namespace vlcache {

@@ -38,7 +38,7 @@ class Recorder:
         threading.Thread(target=self.proxy.serve_forever, daemon=True).start()
 
     def take(self):
-        """[(path, body)] of what was posted since the last call."""
+        """[(path, body)] of the posts since the last call."""
         sent, self.sent = self.sent, []
         return sent
 

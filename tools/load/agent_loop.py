@@ -3,7 +3,7 @@
 
     tools/load/agent_loop.py -m CHECKPOINT [--steps 50] [--dtype f32] [--check 5] build/release/vlcache [FLAG...]
 
-Every step is a user's turn with one new picture of 1280 x 800 and some text, and a short answer. Prints for each step the tokens of its prompt and how many
+Every step is a user's turn with one new image of 1280 x 800 and some text, and a short answer. Prints for each step the tokens of its prompt and how many
 were found, the client's time to the first token, and what the server says of encoder and prefill. --check N: every Nth step is asked again, of a server that
 keeps nothing, and must have the same answer (meant for f32). A checkpoint: random_checkpoint.py bench/shapes/smolvlm-256m.json. With --data FILE.jsonl (lines of
 {images, question, answer}, as make_eval.py writes them) the steps are its pages and questions, and with --check 1 it says how many answers were right."""

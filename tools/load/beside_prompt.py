@@ -5,7 +5,7 @@
 
 In each round: the prompt alone, then the streams alone, the prompt while they run, the streams alone again. Prints the time between tokens (ITL) of the streams,
 idle and beside the prompt, its 99th percentiles' ratio, and the prompt's time to the first token, alone and beside them. No prompt comes twice. With --picture it
-is a question about a picture of 1280 x 800."""
+is a question about an image of 1280 x 800."""
 import argparse
 import json
 import random

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Crowds that take all pages of a small KV cache while their policies compress it: every answer must be the one that the request has alone.
+"""Crowds that use all pages of a small KV cache while their policies compress it: every answer must be the one that the request has alone.
 
     tools/load/crowd.py [--seconds 600] [--only auto ...] build/release/vlcache
 

@@ -6,8 +6,8 @@
 
 Requests arrive in a closed loop (--concurrency) or at random at a mean rate (--rate a second, Poisson), the same ones in the same order for the same
 --seed. Without --images they are token ids to /v1/completions, as long as they say on any server; --shared K of them (of --share of the requests) are
-the same at the beginning. With --images they are questions to /v1/chat/completions about pictures of a folder: --image-reuse is the share of pictures that
-somebody has sent before. All are streamed. Prints percentiles of the time to the first token, between tokens (of all pairs of events that bring text) and
+the same at the beginning. With --images they are questions to /v1/chat/completions about images of a folder: --image-reuse is the share of images that
+were sent before. All are streamed. Prints percentiles of the time to the first token, between tokens (of all pairs of events that bring text) and
 to the end (and what of that was not the model's, where a server says so), tokens a second, and how many requests met both of --slo-ttft and --slo-itl (its 99th
 percentile within the request); --json FILE has every request.
 Standard library alone."""

@@ -60,7 +60,7 @@ def write_processor(c, a):
 
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter); ap.add_argument("shape", type=pathlib.Path); ap.add_argument("out", type=pathlib.Path); ap.add_argument("--seed", type=int, default=1)
-    ap.add_argument("--longest-edge", type=int, default=1536, help="of pictures, in pixels")
+    ap.add_argument("--longest-edge", type=int, default=1536, help="of images, in pixels")
     a = ap.parse_args(); c = json.loads(a.shape.read_text()); a.out.mkdir(parents=True, exist_ok=True); rng = np.random.default_rng(a.seed)
     header, at = {}, 0
     for name, shape in tensors(c).items(): header[name] = dict(dtype="BF16", shape=shape, data_offsets=[at, at := at + 2 * math.prod(shape)])

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Hit rates of servers beside those that `vlcache simulate` predicts, of the same requests:
+"""Hit rates of servers beside the rates that `vlcache simulate` predicts, of the same requests:
 
     tools/load/replicas.py [--routes rr,image] [--clients 4] [--cache-ram 24MB] [flags of tools/picture_trace.py] build/release/vlcache
 
@@ -60,7 +60,7 @@ def simulate(a, trace, route, redis, folder, times, seed):
 
 @dataclasses.dataclass
 class Times:
-    """What the simulation takes from the clock of a run; hits are its own."""
+    """The simulation's inputs from the clock of a run; hits are its own."""
     encoder_cost: float = 0.5
     spread: float = 0
     write_rate: int = 0  # blocks that a replica writes from one request to the next

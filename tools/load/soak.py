@@ -4,9 +4,9 @@
     tools/load/soak.py [--seconds 1800] [--streams 32] [--leave 0.05] build/release/vlcache
 
 The small model computes in f32. First every request of the pool is asked alone, of a server that keeps nothing; then the streams draw from the pool, text and
-pictures, one and several, short and long, streamed and not, of several conversations that grow; some clients leave in the middle of an answer. Closes with a
+images, one and several, short and long, streamed and not, of several conversations that grow; some clients leave in the middle of an answer. Closes with a
 line of JSON; exits with 1 for a wrong answer, an error, requests left behind, or memory that grew after the warm-up (by --growth) and in as many further
-times as --patience says: what is computed at once decides when it is at its highest, what leaks goes on."""
+times as --patience says: the requests computed at once decide the peak, a leak continues."""
 import argparse
 import base64
 import contextlib

@@ -4,7 +4,7 @@
   answers.py run OUT DATA --setting "dense: -m DIR" --setting "int4: -m DIR --weights int4"
   answers.py table OUT --pair int4/dense --changes "int4, 64/int4" "dense, 64/dense"
 
-OUT/NAME/PART.jsonl holds the answers to a part of the questions; what is there is not asked again, so that a run may be ended at any time and gone on with. `table` counts
+OUT/NAME/PART.jsonl holds the answers to a part of the questions; answers that are there are not asked again, so that a run may be ended at any time and resumed. `table` counts
 exact answers; of a pair, on the questions that both were asked: right answers of each, questions that one has right and not the other, and the ratio with an interval of 95 % from
 4,000 bootstrap samples of questions. `--changes`: how often the answers of two pairs differ, in letters, on the questions that all were asked, and by how much more often the first
 pair's do. VLCACHE: the program."""

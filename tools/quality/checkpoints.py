@@ -5,7 +5,7 @@
   checkpoints.py move IN OUT --seed 1             the same function with weights on another grid
   checkpoints.py quantise IN OUT --type Q4_0      matrices through `gguf.quantize` and back; embeddings and output matrix through Q8_0
 
-Models that are found in few bits lie on the grid of their format, which favours quantisers with a like one. `move` takes them off it: inputs of q, k, v, gate
+Models that are found in few bits lie on the grid of their format, which favours quantisers with a like one. `move` moves them off it: inputs of q, k, v, gate
 and up are multiplied by a random 0.7 to 1.4 each and the norm before them is divided by the same; so are the inputs of down against the outputs of up, and those of o against the
 outputs of v, alike for the heads that share one of V. Only the language model is moved and quantised; everything else is copied.
 

@@ -6,7 +6,7 @@
   kld.py table OUT --ratio int4/q4_0
 
 A model is a name and flags of `vlcache logits`. "A of B" is compared with the model B, others with the first one. The text is cut into chunks of 512 tokens, each computed by itself
-with a fresh cache. OUT/NAME/CHUNK.npz holds what was found; what is there is not computed again, so that a run may be ended at any time and gone on with. `table` prints means, intervals
+with a fresh cache. OUT/NAME/CHUNK.npz holds the results; results that are there are not computed again, so that a run may be ended at any time and resumed. `table` prints means, intervals
 of 95 % from 4,000 bootstrap samples of blocks of 64 tokens, and ratios of two models' means on the same blocks. VLCACHE: the program."""
 import argparse, hashlib, json, os, shlex, subprocess, tempfile
 import numpy as np

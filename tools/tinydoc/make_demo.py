@@ -1,9 +1,9 @@
-"""Draws the pages of `make demo` and keeps those whose questions the model answers rightly.
+"""Draws the pages of `make demo` and keeps the pages whose questions the model answers rightly.
 
   python make_demo.py --model models/tinydoc      (writes MODEL/demo/*.png and MODEL/demo/questions.jsonl)
 
 One line of questions.jsonl: {id, images (relative to the folder), question, answer}. Background, ink and jitter are drawn
-anew, seed by seed, until the Hugging Face implementation answers every question of a page; if it never does, the page is an error.
+again, seed by seed, until the Hugging Face implementation answers every question of a page; if it never does, the page is an error.
 """
 import argparse
 import json

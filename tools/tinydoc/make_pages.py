@@ -6,7 +6,7 @@ DIR/pages/*.png       the pages, lossless
 DIR/questions.jsonl   one {id, kind, images, question, answer} a line; image paths are relative to DIR
 
 The same seed gives the same questions everywhere, but the same pixels only with the same FreeType: glyphs are rasterised
-a little differently by other versions. That is why the evaluation set is committed and not made anew.
+a little differently by other versions. That is why the evaluation set is committed and not made again.
 """
 import argparse
 import json

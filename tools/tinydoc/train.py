@@ -321,7 +321,7 @@ def main():
     ap.add_argument("--total_steps", type=int, default=0, help="stop after so many steps; 0 = by time"); ap.add_argument("--workers", type=int, default=1)
     ap.add_argument("--text_minutes", type=float, default=0, help="before anything else: the language model alone learns to look things up in pages of glyphs")
     ap.add_argument("--aux_minutes", type=float, default=8, help="first minutes: the vision tower alone learns to name the characters")
-    ap.add_argument("--shape_weight", type=float, default=1, help="of answers about shapes, which are a word each, beside those that read whole lines")
+    ap.add_argument("--shape_weight", type=float, default=1, help="of answers about shapes, which are a word each, beside answers that read whole lines")
     ap.add_argument("--easy", type=int, default=150, help="first pools of batches hold single pages only")
     ap.add_argument("--mix", default="", help="kinds of pages and how often each is drawn, as in shapes=5,form=1; default: " + ",".join(f"{k}={v}" for k, v in MIX.items()))
     ap.add_argument("--aux", type=float, default=0.3, help="weight of that loss afterwards")

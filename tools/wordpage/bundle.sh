@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What measure.py and `tune reuse` ask, with all that it takes, for a machine of another Linux without network:
+# What measure.py and `tune reuse` ask, with all that they need, for a machine of another Linux without network:
 #   tools/wordpage/bundle.sh MODEL        writes build/bundle, and build/up0, up1, ...: the same in pieces of 58 MiB
 # There:  bash build/up0/unpack.sh && bash build/bundle/go.sh OUT SECONDS     (in any folder that has build/up*)
 # WORDPAGE_PRUNE=0.5: clips are asked about under video_prune, too.

@@ -11,12 +11,12 @@ answer is teacher-forced after the question, with everything computed and by eac
 plans, by the largest attention that a token of the question gives them where all is loaded. Plans, with a budget of b row-layers per
 image token and layer:
     flat       b n rows run through all layers
-    falling    b n L / 19 rows run through layers 0 to 18, deeper layers use what was loaded: the paper's plans fall with depth
-    through    as many rows and layers, but they replace K and V from layer 15 on only; before that, they read what was loaded
+    falling    b n L / 19 rows run through layers 0 to 18, deeper layers use the loaded KV: the paper's plans fall with depth
+    through    as many rows and layers, but they replace K and V from layer 15 on only; before that, they read the loaded KV
     recorded   b n L / 4 rows enter at layer 15 from the recorded input of that layer and leave after layer 18
     recorded+  b n L / 15 rows enter there and stay
 With all rows computed through all layers, logits must equal everything computed: this is checked with the first question.
-Layers 15 to 18 are those whose K and V matter most on this model (docs/studies/reuse.md)."""
+Layers 15 to 18 are the layers whose K and V matter most on this model (docs/studies/reuse.md)."""
 import argparse, itertools, json, math, os, random
 from collections import defaultdict
 import torch
@@ -92,7 +92,7 @@ class Text:
 
 
 def place(prompt, seen, n_layers):
-    """What was recorded of the prompt's images, as {inputs, k, v}: lists over layers of tensors with a row for every row of the prompt."""
+    """The record of the prompt's images, as {inputs, k, v}: lists over layers of tensors with a row for every row of the prompt."""
     placed = {}
     for name in ("inputs", "k", "v"):
         placed[name] = []
@@ -121,7 +121,7 @@ def measure(a):
     done = {json.loads(line)["set"] for line in open(a.rows)} if os.path.exists(a.rows) else set(); checked = False
     with open(a.rows, "a") as out:
         for s in load_sets(a.data):
-            seen, before = {}, list(records(s, others))  # also of sets that are done: the next set takes other pages
+            seen, before = {}, list(records(s, others))  # also of sets that are done: the next set uses other pages
             if s["id"] in done: continue
             for system, images in before:
                 one = Prompt(model, processor, system, images, "What is this?"); _, inputs, k, v = text.full(one)

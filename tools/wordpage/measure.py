@@ -99,7 +99,7 @@ def dedup(a):
 
 
 def strips(facts, n, asked):
-    """Sentences of n strips: those of `asked` once each, at places of their own choice, others around them"""
+    """Sentences of n strips: the sentences of `asked` once each, at places of their own choice, others around them"""
     keys, at = {fact[:2] for fact in asked}, defaultdict(list)
     for i, place in enumerate(facts.r.sample(range(n), min(n, len(asked)))):
         at[place] += asked[i::n]
@@ -156,7 +156,7 @@ def mean(numbers): return sum(numbers) / len(numbers) if numbers else None
 
 
 def columns(answers):
-    """what a setting's answers cost or left out, of those that say so"""
+    """what a setting's answers cost or left out, of the answers that say so"""
     images = [image for a in answers for image in a["cache"]["images"]]
     dropped, kept = sum(i["dropped_tokens"] for i in images), sum(i["n_tokens"] for i in images)
     return {"dropped, %": 100 * dropped / (dropped + kept) if dropped else None, "changed tokens": mean([i["changed_tokens"] for i in images if "similar_to" in i]),

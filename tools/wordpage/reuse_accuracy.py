@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Answers where pages were seen after something else before, by what is recomputed (`vlcache run --reuse CHOOSER`):
+"""Answers where pages were seen after something else before, by the recomputed tokens (`vlcache run --reuse CHOOSER`):
 
     make_eval.py DATA --samples 500 --pages 2,4 --kinds fact,who --turns 4 --seed 4001
     make_eval.py OTHERS --samples 1000 --pages 1 --seed 4301          # pages that stand before others; each is used once
@@ -8,7 +8,7 @@
 
 A line of DATA is a set: pages and some questions about them. `ask` has its pages seen as the set's condition says (records
 below), then asks every question once by each chooser, and last with everything computed (`full`: exact reuse, so that the
-set's pages are computed once). It goes on where it was. `table` prints Markdown; intervals are paired, of 95 %, from 4,000
+set's pages are computed once). It resumes where it was. `table` prints Markdown; intervals are paired, of 95 %, from 4,000
 bootstrap samples of whole sets, since questions about the same pages are no independent samples."""
 import argparse, itertools, json, os, random, subprocess, sys, threading
 from collections import defaultdict
@@ -37,7 +37,7 @@ def load_sets(data):
 
 
 def records(s, others):
-    """How the set's pages are seen before: [(system, images)]; takes pages of `others` to stand before them."""
+    """How the set's pages are seen before: [(system, images)]; uses pages of `others` to stand before them."""
     pages = s["images"]
     if len(pages) == 1: return [(OF_ONE_PAGE[s["condition"]][0], pages)]
     if s["condition"] == "system": return [((OTHER, LONG)[j % 2], [page]) for j, page in enumerate(pages)]
@@ -50,7 +50,7 @@ def system_of(s): return OF_ONE_PAGE[s["condition"]][1] if s["n_pages"] == 1 els
 
 
 def requests(sets, others, choosers, some):
-    """Lines of `run --requests`. What is computed in full comes after the set's other lines, which would else find it as their prefix; its first question comes long before the rest, which then share its prefix."""
+    """Lines of `run --requests`. Prompts computed in full come after the set's other lines, which would else find it as their prefix; its first question comes long before the rest, which then share its prefix."""
     full = []
     for s in sets:
         for j, (system, images) in enumerate(records(s, others)): yield dict(id=f"{s['id']} seen {j}", system=system, prompt="What is this?", images=images, max_tokens=1, reuse="vlcache:r=0.1")

@@ -6,7 +6,7 @@
 DATA: sets of one page (make_eval.py --pages 1); answers.jsonl: as of `reuse_accuracy.py ask`, which it joins; `reuse_accuracy.py table` prints both. Written from what that code does, none of it is here:
   - an image's K and V are copied from the prompt in which it was computed, K as rotated there, wherever the image stands now;
   - positions are 1-D: a token's index;
-  - text before the image and its first ceil(r n) tokens are computed, r the same in all layers, then what stands after it; r = 0 means no reuse;
+  - text before the image and its first ceil(r n) tokens are computed, r the same in all layers, then the text after it; r = 0 means no reuse;
   - one image a request.
 Its sampler draws (temperature 0.6); here the likeliest token is taken, as in what it is compared with. `transformers` is the same model with everything computed."""
 import argparse, json, math
@@ -40,7 +40,7 @@ def full(model, prompt):
 
 
 def reused(model, prompt, seen, seen_cache, ratio):
-    """As `full`, with the image's K and V from `seen`, another prompt about it, but for its first tokens."""
+    """As `full`, with the image's K and V from `seen`, another prompt about it, except for its first tokens."""
     n = seen.end - seen.begin; assert n == prompt.end - prompt.begin
     computed = math.ceil(ratio * n); cache = DynamicCache()
     logits = forward(model, prompt, 0, prompt.begin + computed, cache)

@@ -28,13 +28,13 @@ struct BenchFlags {
   uint64_t seed = 1;
 };
 
-// What is compared: a model in one form with one policy.
+// The subject of a comparison: a model in one form with one policy.
 struct Contender {
   Engine& engine;
   PolicyPtr policy;
 };
 
-// The ratio of the times that reading weights and KV takes at the same bandwidth.
+// The ratio of the times of reading weights and KV at the same bandwidth.
 double predicted_speed_up(const Contender& one, BenchResult result, const Contender& first, const BenchResult& beside) {
   bool by_bandwidth = false;
   result.limits = beside.limits;

@@ -59,7 +59,7 @@ bool differ(const std::vector<BenchReport>& reports, std::string BenchReport::*w
   return std::ranges::any_of(reports, [&](const BenchReport& r) { return r.*what != reports[0].*what; });
 }
 
-// What is compared: policies, forms of weights, or both.
+// The compared things: policies, forms of weights, or both.
 std::string label(const std::vector<BenchReport>& reports, const BenchReport& r) {
   if (!differ(reports, &BenchReport::weights)) return r.kv_mode;
   return differ(reports, &BenchReport::kv_mode) ? r.weights + ", " + r.kv_mode : r.weights;

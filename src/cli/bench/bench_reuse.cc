@@ -165,7 +165,7 @@ class ReuseBench {
   }
 
   // An image in two by two tiles, if the model splits any; of the size whose tokens are nearest to --image-tokens, with
-  // a little more columns than rows, if it takes any size.
+  // a little more columns than rows, if it accepts any size.
   ImageTiles random_image() {
     const VisionConfig& vision = *engine_.model().config().vision;
     const bool splits = !engine_.model().config().grid_pinpoints.empty();

@@ -30,7 +30,7 @@ struct Work {
   double tokens, flops, bytes;
 };
 
-// Bytes that reading these matrices takes, over their parameters; dense ones without the padding of their layout.
+// Bytes to read for these matrices, over their parameters; dense ones without the padding of their layout.
 double bytes_per_weight(std::span<const Weight* const> matrices) {
   double bytes = 0, weights = 0;
   for (const Weight* w : matrices) {
@@ -167,7 +167,7 @@ Prompt BenchRunner::random_prompt(int32_t depth, int32_t n_more) {
   for (int32_t t = 0; t < depth; ++t) prompt.tokens.push_back(t % 2);  // a cheap text that later prompts extend
   for (int32_t t = 0; t < n_more; ++t) prompt.tokens.push_back(random_token());
   // A policy that drops tokens between the layers may look for an image's: the depth, except for its end, is declared
-  // to be one. The embeddings stay those of the text.
+  // to be one. The embeddings stay the text's.
   if (policy_->row_dropper() != nullptr && depth > kSeenTokens) {
     prompt.spans = {{.begin = 0, .end = depth - kSeenTokens, .image = 0, .first_row = 0}};
     prompt.images.emplace_back().allocate(1, 1, 1);

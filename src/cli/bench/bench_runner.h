@@ -14,7 +14,7 @@
 namespace vlcache {
 
 // One row of the report: n_prompt tokens prefilled, or n_gen tokens generated one by one, after n_depth tokens, in
-// every of n_seqs sequences; or n_tiles tiles through the vision encoder, of `width` x `height` pixels where it takes
+// every of n_seqs sequences; or n_tiles tiles through the vision encoder, of `width` x `height` pixels where it accepts
 // any size.
 struct BenchCase {
   int32_t n_prompt = 0;
@@ -30,7 +30,7 @@ struct BenchResult {
   std::vector<double> tokens_per_s;  // one per repetition
   double avg_ts = 0, stddev_ts = 0;
   MachineLimits limits;        // mean of the probes before and after each repetition
-  double limit_tflops = 0;     // those of the arithmetic that the test is done in
+  double limit_tflops = 0;     // in the arithmetic of the test
   double limit_ts = 0;         // tokens/s at the measured limit
   double limit_pct = 0;        // avg_ts / limit_ts
   double bytes_per_token = 0;  // that must be read: weights, KV

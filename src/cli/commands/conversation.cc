@@ -259,7 +259,7 @@ void Conversation::load_from(const std::string& path) {
     throw Error(ErrorCode::kInput, path + ": it has videos, which a --session does not keep");
   }
   size_t n_images = 0, n_videos = 0;
-  for (ChatTurn& turn : file.turns) {  // images that the model does not take are refused now, not when it is asked
+  for (ChatTurn& turn : file.turns) {  // images that the model does not accept are refused now, not when it is asked
     std::vector<EncodedImage> pages;
     for (DocumentRequest& document : turn.documents) {
       document.text = fields_.pdf_text.value_or(false);
@@ -367,7 +367,7 @@ bool Conversation::full(const Prompt& prompt) const {
   return policy_->pattern().window == 0 && extent_seen(prompt, *policy_).n_positions >= engine_.max_positions();
 }
 
-// Takes the oldest turns out of the conversation until half of the context is free; the KV of the others stays. If
+// Removes the oldest turns from the conversation until half of the context is free; the KV of the others stays. If
 // the last question alone is too long, the conversation stays as it is.
 Prompt Conversation::truncate() {
   std::vector<ChatTurn> all = turns_;

@@ -30,14 +30,14 @@ class Conversation {
   Conversation(Engine& engine, Options options, PolicyPtr policy, RequestFields fields, RequestBuilder& builder,
                const Checkpoint& checkpoint);
 
-  // Prints the answer to standard output. If it was stopped before its first token, takes the question back and returns
+  // Prints the answer to standard output. If it was stopped before its first token, removes the question and returns
   // false. Throws Error: the conversation is as it was before.
   bool ask(const std::string& question);
   // Asks the last question again, with the next seed.
   void retry();
   // Only an image that the model accepts waits for the next message: another would fail that one and all later ones.
   void add_image(const std::string& path);
-  void add_video(const std::string& argument);  // likewise; as -v takes it
+  void add_video(const std::string& argument);  // likewise; in the form of -v
   void undo();
   void reset();
 

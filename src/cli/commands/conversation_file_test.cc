@@ -1,4 +1,4 @@
-// Files of conversations: what is written is read again, and what the page writes is read.
+// Files of conversations: a written one is read again, and so is one of the page.
 #include "cli/commands/conversation_file.h"
 
 #include <gtest/gtest.h>

@@ -140,7 +140,7 @@ void describe_codes(const CodedMatrices& coded, DType compute) {
   }
 }
 
-// What was found out without loading the model.
+// Facts that need no loaded model.
 struct Found {
   Checkpoint checkpoint;
   ModelConfig config;
@@ -221,7 +221,7 @@ void describe_memory(const ModelFlags& flags, const WeightList& weights) {
   }
 }
 
-// What the chat template takes, as probes found it.
+// The parts that the chat template accepts, as probes found.
 void describe_template(const Checkpoint& checkpoint) {
   try {
     const Tokenizer tokenizer = Tokenizer::load(checkpoint);

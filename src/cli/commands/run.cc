@@ -236,7 +236,7 @@ void run(const RunFlags& flags) {
     RequestQueue(*engine, flags, fields, builder, warnings).run();
     if (interrupted()) throw Interrupted();
   }
-  std::fflush(stdout);  // the answer comes before what is saved for the next run
+  std::fflush(stdout);  // the answer comes before prefixes are saved for the next run
   engine->kv().save_prefixes(Clock::now() + kSaveTime);
 }
 

@@ -118,11 +118,11 @@ constexpr std::chrono::milliseconds kLate{500}, kFlushing{200};
 // Ends the process with 0 if it has not ended by itself at the time that arm() sets.
 class EndByForce {
  public:
-  // `flush` stores what is queued, for kFlushing at most; every line of the log is flushed when it is written.
+  // `flush` stores the queue, for kFlushing at most; every line of the log is flushed when it is written.
   void arm(Deadline at, std::function<void()> flush) {
     flush_ = std::move(flush);
     thread_ = std::thread([this, at] {
-      std::unique_lock lock(mutex_);  // held to the end: what is flushed must not be destroyed meanwhile
+      std::unique_lock lock(mutex_);  // held to the end: the stores must not be destroyed meanwhile
       if (ended_.wait_until(lock, at, [this] { return over_; })) return;
       std::fprintf(stderr, "vlcache: what did not end within --grace is given up\n");
       const auto flushed = std::make_shared<std::promise<void>>();
@@ -157,7 +157,7 @@ class EndByForce {
   std::thread thread_;
 };
 
-// The address that the page and the API have, and what the model takes.
+// The address that the page and the API have, and the inputs that the model accepts.
 std::string start_text(const ServeFlags& flags, const Engine& engine, bool has_template, int port) {
   const std::string& any = flags.server.host;
   const std::string host = any == "0.0.0.0" || any == "::" ? "localhost" : url_host(any);

@@ -82,7 +82,7 @@ bool fails(const ReusePlan& plan, const GateRule& rule) {
   return no(v.one) || (no(v.several) && (plan.looking.empty() || no(v.several_looking)));
 }
 
-// What a plan costs, in the counts that the gate goes by.
+// What a plan costs, in the counts that the gate uses.
 int64_t cost(const ReusePlan& plan) {
   const auto of = [](const ReuseEvidence& e) {
     return e.scores ? e.scores->n_lost - e.scores->n_gained : e.answers.n_changed;
@@ -134,7 +134,7 @@ void tune(const TuneFlags& flags) {
   progress.update("loading", 0, 1);
   const std::vector<ReuseCase> cases =
       make_reuse_cases(load_samples(flags), flags.profiled + flags.compared, flags.seed);
-  // The cases that are compared are not those that are profiled, of which there are few.
+  // No case is both compared and profiled; few are profiled.
   const size_t n_profiled = std::min(static_cast<size_t>(flags.profiled), (cases.size() + 9) / 10);
   const std::span all(cases);
   const std::span compared =

@@ -98,7 +98,7 @@ void run_calibration(Engine& engine, const EngineOptions& options, const std::st
   if (n_tokens >= kFewTokens) return;
   say(
       format("vlcache: warning: --calibrate %s: %lld tokens are few, answers may become worse; expected at least %lld, "
-             "of prompts like those to come",
+             "of prompts like future ones",
              file.c_str(), static_cast<long long>(n_tokens), static_cast<long long>(kFewTokens)));
 }
 

@@ -47,7 +47,7 @@ void add_model_dir(const Command& command, std::string& model_dir, std::string& 
 // The checkpoint of -m, with the tokenizer of --tokenizer.
 inline Checkpoint checkpoint_of(const ModelFlags& flags) { return Checkpoint(flags.model_dir, flags.tokenizer_dir); }
 
-// Which flags of a model a command takes.
+// Which flags of a model a command has.
 struct ModelFlagSet {
   bool needs_model = true;  // -m is required
   bool policy = true;       // one --kv with one --kv-budget
@@ -63,7 +63,7 @@ std::string weights_form(const ModelFlags& flags, const Checkpoint& checkpoint);
 // Checks the flags, sets the number of threads and returns the engine's options (without progress).
 EngineOptions engine_options(const ModelFlags& flags);
 
-// The longest time that a command takes at its end to store the KV of prompts for later runs.
+// The longest time that a command uses at its end to store the KV of prompts for later runs.
 inline constexpr std::chrono::seconds kSaveTime{30};
 
 // Prints how a very small --kv-budget was understood, and what to expect. n_prompt: tokens; 0: not known yet.

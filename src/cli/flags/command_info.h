@@ -21,7 +21,7 @@ struct FlagInfo {
 };
 
 struct CommandInfo {
-  std::string name;  // with those above it: "vlcache cache ls"
+  std::string name;  // with its parents: "vlcache cache ls"
   std::string help, footer;
   std::vector<FlagInfo> flags;  // positional arguments first
   std::vector<CommandInfo> commands;

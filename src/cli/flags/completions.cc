@@ -1,4 +1,5 @@
-// Each script has a function that is given what has been typed, and a table of what may follow each command and flag.
+// Each script has a function that is given the typed words, and a table of the words that may follow each command and
+// flag.
 #include <algorithm>
 
 #include "base/error.h"

@@ -86,7 +86,7 @@ FlagInfo info_of(const CLI::Option& option) {
   return info;
 }
 
-// name: of the command, with those above it.
+// name: of the command, with its parents.
 CommandInfo info_of(const CLI::App& app, const std::string& name) {
   CommandInfo info{
       .name = name, .help = app.get_description(), .footer = app.get_footer(), .flags = {}, .commands = {}};
@@ -129,7 +129,7 @@ std::string config_problem(std::string what) {
   return "--config: [" + what + "]: there is no such command";
 }
 
-// What was probably meant by a word that no command or flag has; "": nothing.
+// The probable meaning of a word that no command or flag has; "": none.
 std::string suggestion(const CLI::App& app, int argc, char** argv) {
   const CLI::App* command = &app;
   std::vector<std::string> commands;

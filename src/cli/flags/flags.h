@@ -35,7 +35,7 @@ class Flag {
     return integer_range(low, high);
   }
   const Flag& range(double low, double high) const;
-  // check(text) returns what is wrong with it; "": nothing.
+  // check(text) returns its fault; "": none.
   const Flag& check(const std::function<std::string(const std::string& text)>& check) const;
   // transform(text) replaces the value that was given.
   const Flag& transform(const std::function<std::string(const std::string& text)>& transform) const;

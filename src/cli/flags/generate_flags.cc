@@ -33,7 +33,7 @@ void read_text(const RequestField& field, OrderedJson value, RequestFields& fiel
   read_field(field, {.object = object, .where = ""}, fields);
 }
 
-// A flag without a value; other fields that are on or off take these words.
+// A flag without a value; other fields that are on or off accept these words.
 bool is_switch(const RequestField& field) {
   return field.fallback == std::string_view("false") && *field.value_name == '\0';
 }
@@ -49,7 +49,7 @@ OrderedJson biases_of(const std::vector<std::string>& texts) {
   return biases;
 }
 
-// What is wrong with a flag's text; "": nothing.
+// The fault of a flag's text; "": none.
 std::string problem_of(const RequestField& field, const OrderedJson& value) {
   try {
     RequestFields fields;

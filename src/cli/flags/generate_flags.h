@@ -44,7 +44,7 @@ ReuseChoice reuse_choice(const GenerateFlags& flags, const RequestFields& given,
 // "vision 12 ms (256 tokens) | first token 80 ms (281 prompt tokens, 3900/s) | 14 tokens, 410/s | KV 1.2 MiB (full)"
 std::string summary(const GenerateResult& result);
 
-// What was reused and why not more, and what the caches hold, a line each:
+// The reused tokens and why not more, and the caches' contents, a line each:
 // "prompt: 412 of 981 tokens were found (412 on disk), 569 recomputed (...)", "image 1: 2304 tokens found in memory
 // (exact), 58.0 recomputed (mean over layers)".
 std::string explanation(const GenerateResult& result, const CacheTotals& totals, const ReuseChoice& reuse);

@@ -7,7 +7,7 @@ namespace {
 
 constexpr size_t kIndent = 30;  // of descriptions
 
-// Basic ones first, those of machines last; a command's own are between.
+// The basic group first, the machine's last; a command's own are between.
 size_t rank_of(const std::string& group) {
   constexpr std::string_view kOrder[] = {
       "Arguments", "Basic", "Options", "Sampling", "Answer", "Compression and reuse", "Cache", "Machine"};
@@ -126,7 +126,7 @@ namespace {
 
 constexpr size_t kManWidth = 72;
 
-// Text with what troff takes for commands escaped.
+// Text with the characters escaped that begin commands of troff.
 std::string troff(std::string_view text) {
   std::string out;
   for (const char c : text) {

@@ -36,7 +36,8 @@ CommandInfo program() {
                  .choices = {"f32", "bf16"},
                  .group = "Machine",
                  .help = "it's of weights, which is a description that takes more than a line of sixty columns"}}};
-  CommandInfo cache{.name = "vlcache cache", .help = "what is kept", .footer = "", .flags = {help}, .commands = {}};
+  CommandInfo cache{
+      .name = "vlcache cache", .help = "list stored records", .footer = "", .flags = {help}, .commands = {}};
   cache.commands.push_back({.name = "vlcache cache ls",
                             .help = "list it",
                             .footer = "",

@@ -11,7 +11,7 @@ namespace vlcache {
 
 struct MediaFlags {
   std::vector<std::string> images, videos;
-  // In which order they were given: 'i' an image, 'v' a video. What is not among them came from elsewhere than the
+  // In which order they were given: 'i' an image, 'v' a video. Others came from elsewhere than the
   // command line, and comes last.
   std::function<std::string()> order;
 };

@@ -25,7 +25,7 @@ namespace {
 
 constexpr int kMaxHistory = 1000;  // messages
 constexpr int kWaitMs = 100;       // longest delay of a signal that arrives just before poll
-constexpr char kLiteral = '\1';    // surrounds what takes no room on the screen in a prompt
+constexpr char kLiteral = '\1';    // surrounds characters of no width in a prompt
 
 volatile std::sig_atomic_t g_resized = 0;
 void on_resize(int) { g_resized = 1; }
@@ -72,7 +72,8 @@ struct LineEditor::State {
     return *static_cast<State*>(state);
   }
 
-  // Appends what has arrived to `unread`. Returns false at the end of the input, or when waiting was stopped.
+  // Appends the bytes that have arrived to `unread`. Returns false at the end of the input, or when waiting was
+  // stopped.
   bool read_more(int wait_ms) {
     while (!options.stopped || !options.stopped()) {
       pollfd poll{STDIN_FILENO, POLLIN, 0};
@@ -208,7 +209,7 @@ struct LineEditor::State {
     }
   }
 
-  // Failure to write it is not worth a word: the conversation goes on without.
+  // Failure to write it is not worth a word: the conversation continues without.
   void remember(const std::string& message) const {
     HistEvent event{};
     ::history(history, &event, H_ENTER, message.c_str());
@@ -221,7 +222,7 @@ struct LineEditor::State {
     std::FILE* file = fd < 0 ? nullptr : ::fdopen(fd, "a");
     if (file == nullptr) return;
     std::fseek(file, 0, SEEK_END);                            // the first line of a new file is libedit's mark
-    ::history(history, &event, H_NSAVE_FP, size_t{0}, file);  // the newest: it counts those before it
+    ::history(history, &event, H_NSAVE_FP, size_t{0}, file);  // the newest: it counts earlier ones
     std::fclose(file);
   }
 };

@@ -24,7 +24,7 @@ class LineEditor {
   };
   enum class Result : uint8_t {
     kMessage,
-    kEnd,      // Ctrl-D, or the terminal is gone
+    kEnd,      // Ctrl-D, or the terminal was closed
     kStopped,  // Ctrl-C twice, or `stopped` returned true
   };
 

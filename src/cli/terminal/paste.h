@@ -10,12 +10,12 @@ class Pasted {
  public:
   static constexpr std::string_view kBegin = "\x1b[200~", kEnd = "\x1b[201~";
 
-  // Takes the next byte after kBegin. Returns true once kEnd is complete.
+  // Receives the next byte after kBegin. Returns true once kEnd is complete.
   bool add(char c);
   // After kEnd: `more` arrived together with it. If the pasted text contained kEnd itself, `more` begins with the rest
   // of the paste, which is moved here.
   void take_rest(std::string& more);
-  // What was pasted: line breaks as \n, none at the end, without control characters except tabs.
+  // The pasted text: line breaks as \n, none at the end, without control characters except tabs.
   std::string text() const;
 
  private:

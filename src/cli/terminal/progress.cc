@@ -24,7 +24,7 @@ double share_of(int64_t done, int64_t total) {
   return total > 0 ? std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0) : 0;
 }
 
-// "", or how long the rest takes at the pace so far.
+// "", or the time left at the pace so far.
 std::string time_left(double share, std::chrono::steady_clock::duration passed) {
   const double seconds = std::chrono::duration<double>(passed).count();
   if (share <= 0.02 || seconds < 2) return "";

@@ -38,7 +38,7 @@ struct Completion {
 };
 // Completes the last word as a path. Candidates keep the word's form: with ~ if it has it, spaces after a backslash.
 Completion complete_path(std::string_view before_cursor);
-// Completes `word`, which begins at `begin`, with those of `known` that begin with it.
+// Completes `word`, which begins at `begin`, with the words of `known` that begin with it.
 Completion complete_word(std::string_view word, size_t begin, const std::vector<std::string>& known);
 // What all candidates begin with.
 std::string common_beginning(const std::vector<std::string>& candidates);

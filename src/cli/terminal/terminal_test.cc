@@ -87,7 +87,7 @@ TEST_F(PathTest, AreCompleted) {
   EXPECT_EQ(common_beginning({}), "");
 }
 
-// Returns the pasted text and what was typed after it.
+// Returns the pasted text and the text typed after it.
 std::pair<std::string, std::string> paste(std::string sent) {
   Pasted pasted;
   for (size_t i = 0; i < sent.size(); ++i) {

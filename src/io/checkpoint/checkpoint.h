@@ -21,13 +21,13 @@ struct TokenizerText {
   std::string json, where;
 };
 
-// Any thread. Copies are cheap and share what was read: the command, its engine and the engine's image processors use a
-// checkpoint, each for its own time.
+// Any thread. Copies are cheap and share the parts that were read: the command, its engine and the engine's image
+// processors use a checkpoint, each for its own time.
 class Checkpoint : public ModelFiles {
  public:
   // Chooses the reader for `path`, which may look at config.json, and reads nothing else: each part is read when it is
   // first needed, so that a part which is missing or damaged is an error only there. `tokenizer`: the folder whose
-  // tokenizer and chat templates count; empty: those of `path`.
+  // tokenizer and chat templates count; empty: the files of `path`.
   explicit Checkpoint(const std::filesystem::path& path, const std::filesystem::path& tokenizer = {});
   explicit Checkpoint(std::unique_ptr<const CheckpointReader> reader);
 
@@ -35,7 +35,7 @@ class Checkpoint : public ModelFiles {
   std::filesystem::path companion(std::string_view name) const override;
   std::string fingerprint() const override;
 
-  // ---- read once; what is returned refers to the checkpoint ---------------------------------------------------------
+  // ---- read once; the results refer to the checkpoint ---------------------------------------------------------
   // As in config.json. Throws Error(kNotFound) if `path` is no model.
   JsonObject config() const;
   // As in generation_config.json; null if the model has none.

@@ -1,4 +1,4 @@
-// Fuzzes page selections and what is read of pdfinfo's output.
+// Fuzzes page selections and the reader of pdfinfo's output.
 #include <cstdlib>
 
 #include "base/error.h"

@@ -78,7 +78,7 @@ TEST(PdfInfo, ReadsPagesAndSizes) {
   EXPECT_EQ(parse_pdf_info("Pages: 99999999999999").n_pages, 0);
 }
 
-// What follows runs poppler's programs.
+// The tests below run poppler's programs.
 class Pdf : public ::testing::Test {
  protected:
   void SetUp() override {

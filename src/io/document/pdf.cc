@@ -18,7 +18,7 @@ constexpr size_t kHeaderBytes = 1024;
 constexpr int64_t kMaxImageBytes = int64_t{256} << 20;  // of all pages of a request
 constexpr int64_t kMaxTextBytes = int64_t{1} << 20;     // of a page
 constexpr size_t kMaxReason = 160;
-constexpr int64_t kEntryBytes = 256;  // of what is remembered, beside its bytes
+constexpr int64_t kEntryBytes = 256;  // of a cached entry, beside its bytes
 
 constexpr std::chrono::seconds kPageTime{10};  // it takes 0.1 s on an idle machine
 
@@ -200,7 +200,7 @@ int64_t side_of(const PdfPageSize& size, const PdfRequest& request) {
   return std::clamp<int64_t>(std::min(request.longer_side(size), most), 1, PdfReader::kMaxSide);
 }
 
-// Of what decides an image (side > 0) or a text (side 0).
+// The parameters of an image (side > 0) or a text (side 0).
 Sha256Digest key_of(const std::string& owner, const Sha256Digest& file, int32_t page, int64_t side) {
   Sha256 hash;
   hash.add(std::ssize(owner));

@@ -30,11 +30,11 @@ bool can_read_pdfs();
 
 struct PdfRequest {
   std::string where;                // begins the message of every error
-  std::string pages;                // as parse_page_selection takes it
+  std::string pages;                // in the form of parse_page_selection
   int32_t max_pages = kMaxPages;    // more than these are an error
   std::string advice;               // ends the message of that error: how pages are selected
   bool text = false;                // the pages' texts, too
-  std::string owner;                // what is remembered of a page helps no other owner
+  std::string owner;                // a cached page is a miss for other owners
   std::function<bool()> cancelled;  // asked about 20 times a second; empty: never
   // The longer side of a page's image in pixels, where the page is large enough (kMaxDpi). Required.
   std::function<int64_t(const PdfPageSize& size)> longer_side;
@@ -65,7 +65,7 @@ class PdfReader {
   std::vector<PdfPage> read(std::span<const std::byte> pdf, const PdfRequest& request);
 
   void clear();             // forgets all pages
-  int64_t n_drawn() const;  // pages, since the start: those that were not remembered
+  int64_t n_drawn() const;  // pages, since the start: only cache misses
 
  private:
   using Bytes = std::shared_ptr<const std::vector<std::byte>>;

@@ -15,7 +15,7 @@ struct PdfPageSize {
 
 struct PdfInfo {
   int32_t n_pages = 0;                   // 0: the output names no number of pages
-  std::map<int32_t, PdfPageSize> sizes;  // by page; those without a usable size are left out
+  std::map<int32_t, PdfPageSize> sizes;  // by page; pages without a usable size are left out
 };
 
 // Reads any bytes. Lines of the document's own texts, its title among them, may look like pdfinfo's; these come first,

@@ -11,7 +11,7 @@ namespace vlcache {
 
 // The image as PNG. Throws Error(kMemory) if it cannot be encoded.
 std::vector<std::byte> encode_png(const Image& image);
-// The image scaled to at most `max_side` pixels in width and height, each pixel the mean of those it covers.
+// The image scaled to at most `max_side` pixels in width and height, each pixel the mean of the pixels it covers.
 Image shrink(const Image& image, int64_t max_side);
 std::string base64(const std::vector<std::byte>& bytes);
 

@@ -22,7 +22,7 @@ struct Format {
   Decoded (*decode)(const DecodeInput& in);
 };
 
-// By the first bytes; nullopt: none of those below.
+// By the first bytes; nullopt: none of the formats below.
 std::optional<Format> format_of(std::span<const uint8_t> bytes) {
   if (starts_with(bytes, 0, "\xff\xd8\xff")) return Format{"image/jpeg", decode_jpeg};
   if (starts_with(bytes, 0, std::string_view("\x89PNG\r\n\x1a\n", 8))) return Format{"image/png", decode_png};

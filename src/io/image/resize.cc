@@ -114,7 +114,7 @@ Taps compute_taps(int64_t n_in, int64_t n_out, const Filter& filter) {
   return taps;
 }
 
-// Rows that one thread takes together: enough work to outweigh the cost of handing it out.
+// Rows that one thread computes together: enough work to outweigh the cost of handing it out.
 int64_t row_grain(int64_t row_work) { return std::max<int64_t>(1, (1 << 19) / std::max<int64_t>(1, row_work)); }
 
 Image resample_horizontally(const Image& image, int64_t width, const Filter& filter) {
@@ -184,7 +184,7 @@ Image resize_nearest(const Image& image, int64_t width, int64_t height) {
   return out;
 }
 
-// The order of the passes decides what is rounded. Pillow 13 starts with the rows where the height shrinks by more than
+// The order of the passes decides the rounding. Pillow 13 starts with the rows where the height shrinks by more than
 // twice what the width does (measured: 1850 random sizes around the boundary, no exception); up to Pillow 12 the
 // columns always came first.
 bool vertical_first(const Image& image, int64_t width, int64_t height) {

@@ -7,8 +7,8 @@ namespace vlcache {
 
 // Fixed point of the weights: 8 bits for the pixel, 2 for the overshoot of bicubic and Lanczos.
 inline constexpr int kWeightBits = 32 - 8 - 2;
-// Pixels a horizontal step takes together: 24 bytes are three vectors of eight, each starting at the same channel every
-// time.
+// Pixels a horizontal step computes together: 24 bytes are three vectors of eight, each starting at the same channel
+// every time.
 inline constexpr int64_t kTapBlock = 8;
 
 struct HorizontalPass {

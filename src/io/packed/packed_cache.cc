@@ -61,7 +61,7 @@ int64_t total_of(const std::vector<Found>& files) {
   return bytes;
 }
 
-// Creates what is missing of the path for the user alone.
+// Creates the missing part of the path for the user alone.
 void make_private_folders(const fs::path& folder) {
   fs::path so_far;
   for (const fs::path& part : folder) {

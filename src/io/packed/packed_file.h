@@ -90,7 +90,7 @@ class PackedFileWriter {
   // Completes the file and gives it its name, in place of one that has it.
   void commit(const std::filesystem::path& path, std::string key, nlohmann::json about);
   int64_t bytes() const { return bytes_; }  // so far
-  // What has gone wrong; empty: nothing. Then the other functions do nothing, and the file is removed in the end.
+  // The failure; empty: none. Then the other functions do nothing, and the file is removed in the end.
   const std::string& problem() const { return problem_.empty() ? file_.problem() : problem_; }
 
  private:

@@ -1,4 +1,4 @@
-// An untrusted packed file: what is accepted has its arrays in order and within the file; nothing else happens.
+// An untrusted packed file: an accepted one has its arrays in order and within the file; nothing else happens.
 #include <xxhash.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Packed files: what is read is what was written, or a reason; a folder of them keeps its limit.
+// Packed files: a reader gets the written bytes, or a reason; a folder of them keeps its limit.
 #include "io/packed/packed_file.h"
 
 #include <fcntl.h>
@@ -220,7 +220,7 @@ TEST_F(PackedTest, MapsWhatWasWritten) {
   ASSERT_EQ(arrays.size(), 3u);
   EXPECT_TRUE(arrays[0].empty());
   EXPECT_EQ(reinterpret_cast<uintptr_t>(arrays[1].data()) % 4096, 0u);
-  // It stays what was opened while its name is another file's or none's.
+  // It stays the opened file while its name is another file's or none's.
   PackedFileWriter other(dir_);
   other.add("small", nullptr, large_);
   other.commit(path, "key", nullptr);
@@ -255,7 +255,7 @@ void read_beyond_the_end(const fs::path& path) {
 }
 
 void fault_elsewhere(const fs::path& path) {
-  signal(SIGBUS, SIG_DFL);  // what was there before the mapping, instead of a sanitizer's handler
+  signal(SIGBUS, SIG_DFL);  // the handler before the mapping, instead of a sanitizer's handler
   const std::vector<Buffer> arrays = PackedFile(path).map();
   raise(SIGBUS);
 }
@@ -376,7 +376,7 @@ TEST_F(PackedTest, TwoWritersAndOneThatIsKilled) {
   EXPECT_EQ(names().size(), 2u);
   PackedCache living = cache("c");
   living.begin();
-  EXPECT_EQ(names().size(), 2u);  // its own; the other writer's is gone
+  EXPECT_EQ(names().size(), 2u);  // its own; the other writer's was removed
   const PackedRemoval removed = clear_packed_files(dir_);
   EXPECT_EQ(removed.n_files, 1);
   EXPECT_GT(removed.bytes, std::ssize(small_));

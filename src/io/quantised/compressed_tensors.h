@@ -27,7 +27,7 @@ struct CompressedScheme {
   ModulePatterns targets;
 };
 
-// `format`: what the group does not name itself. Throws Error(kUnsupported / kInput) for what is not read.
+// `format`: for groups that name none. Throws Error(kUnsupported / kInput) for formats that are not read.
 CompressedScheme parse_compressed_scheme(const JsonObject& group, const std::string& format);
 
 // "pack-quantized": weight_packed I32 [N, K b / 32], code i at bit i b of a row, weight_scale [N, K / g],

@@ -25,7 +25,7 @@ struct StackPlace {
 class ModuleTensors {
  public:
   // `module`: without the "." before the names of its tensors. `config`: where config.json is, for errors. `place`:
-  // what is taken is the place's part of tensors with one dimension more, n, before the others.
+  // the part taken is the place's of tensors with one dimension more, n, before the others.
   ModuleTensors(const Safetensors& files, std::string module, std::string_view config,
                 std::optional<StackPlace> place = std::nullopt)
       : files_(files), module_(std::move(module)), config_(config), place_(place) {}
@@ -35,7 +35,7 @@ class ModuleTensors {
   const SafetensorsEntry* entry(std::string_view name) const { return files_.find(full(name)); }
 
   // The tensor of this type and one of these shapes, which becomes one of taken(). Throws Error(kNotFound / kShape /
-  // kUnsupported) naming it, what is expected, and what stands there.
+  // kUnsupported) naming it, the expected and the found value.
   StoredTensor take(std::string_view name, std::string_view dtype, const std::vector<std::vector<int64_t>>& shapes);
   // Floats of any type that QuantForm knows, or F32; none may be infinite or NaN.
   struct Floats {

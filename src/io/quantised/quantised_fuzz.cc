@@ -1,5 +1,5 @@
-// Fuzzes quantised checkpoints: a line of config.json, then a safetensors file. What is read has the sizes that were
-// asked for, and codes and values agree.
+// Fuzzes quantised checkpoints: a line of config.json, then a safetensors file. A matrix that is read has the sizes
+// that were asked for, and codes and values agree.
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -30,7 +30,7 @@ class StoredMatrix {
   virtual ~StoredMatrix() = default;
   // The codes in a form that stands for the same weights; null: no form does, or they are values.
   virtual const QuantSource* codes() const { return nullptr; }
-  // Rows [first, first + n) as f32, [n, n_in]: products of what is stored, rounded once.
+  // Rows [first, first + n) as f32, [n, n_in]: products of the stored values, rounded once.
   virtual void values(int64_t first, int64_t n, float* out) const = 0;
   // What it is made of, in a fixed order.
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
@@ -72,7 +72,7 @@ class GroupedCodes : public StoredMatrix, public QuantSource {
   CodeLayout layout_;
   int64_t n_groups_;
   std::optional<QuantForm> form_;
-  std::vector<int32_t> order_;  // the inputs by their groups, where those are not in order
+  std::vector<int32_t> order_;  // the inputs by their groups, where the groups are not in order
 };
 
 // Bytes of E4M3, of which a block of rows and inputs shares a factor: values, which no form of codes holds.

@@ -19,7 +19,7 @@ namespace vlcache {
 struct AddedToken {
   std::string content;
   bool single_word = false;  // not inside a word
-  bool lstrip = false;       // takes the white space on its left with it
+  bool lstrip = false;       // includes the white space on its left
   bool rstrip = false;       // and on its right
   bool normalized = true;    // found in the normalized text, in its normalized form
   bool special = false;      // left out by decode(skip_special_tokens)
@@ -31,7 +31,7 @@ AddedToken parse_added_token(const JsonObject& object);
 
 class AddedTokens {
  public:
-  // Gives each token its existing id, in the model or here, else the next free one; an existing token takes the new
+  // Gives each token its existing id, in the model or here, else the next free one; an existing token gets the new
   // flags. Ids written in a file are ignored, as in the reference. Call build afterwards.
   void add(const std::vector<AddedToken>& tokens, const TokenModel& model, const Normalizer* normalizer);
   void build();

@@ -151,7 +151,7 @@ class ByteFallbackStage : public WholeTokenStage {
   }
   static int byte_of(std::string_view text) {
     if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') return -1;
-    if (text[3] == '+') return digit(text[4]);  // the reference's number parser takes a sign
+    if (text[3] == '+') return digit(text[4]);  // the reference's number parser accepts a sign
     return digit(text[3]) < 0 || digit(text[4]) < 0 ? -1 : digit(text[3]) * 16 + digit(text[4]);
   }
   void flush() {

@@ -1,5 +1,5 @@
-// Runs the "decoder" of tokenizer.json as a pipeline: it takes token texts one by one, and returns text as soon as no
-// later token can change it. Decoding a list and streaming are the same code.
+// Runs the "decoder" of tokenizer.json as a pipeline: it receives token texts one by one, and returns text as soon as
+// no later token can change it. Decoding a list and streaming are the same code.
 #pragma once
 
 #include <memory>

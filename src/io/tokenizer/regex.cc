@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kJitStackStart = size_t{64} << 10;
 constexpr size_t kJitStackMax = size_t{256} << 20;  // reserved address space; pages are used only when touched
-// Steps a search may take: Oniguruma's limit (10 million), more for longer texts.
+// Steps a search may need: Oniguruma's limit (10 million), more for longer texts.
 constexpr uint32_t kMinMatchLimit = 10'000'000;
 
 template <auto kFree>

@@ -75,7 +75,7 @@ struct Tokenizer::Parts {
 
 namespace {
 
-// Takes the marks out of a piece.
+// Removes the marks from a piece.
 void unmark(Piece& piece, const std::string& mark, PieceList& list) {
   if (mark.empty() || piece.text.find(mark) == std::string_view::npos) return;
   piece.text = list.own(with_replaced(piece.text, mark, ""));

@@ -21,7 +21,7 @@ class StreamDecoder;
 class Tokenizer {
  public:
   // The checkpoint's tokenizer with its named special tokens. Throws Error(kNotFound) if the checkpoint has none,
-  // Error(kUnsupported) naming an unknown part, Error(kInput) naming what is wrong and where.
+  // Error(kUnsupported) naming an unknown part, Error(kInput) naming the fault and its place.
   static Tokenizer load(const Checkpoint& checkpoint);
   // The text of a tokenizer.json alone; `where` names it in errors.
   static Tokenizer from_json(std::string_view text, std::string_view where);
@@ -30,7 +30,7 @@ class Tokenizer {
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
 
-  // Ids equal to those of the Python package; special tokens where the post-processor puts them. Invalid UTF-8 counts
+  // Ids equal to the Python package's; special tokens where the post-processor puts them. Invalid UTF-8 counts
   // as U+FFFD, as with Python's errors="replace". Time is linear in the text (n log n in its longest word). Throws
   // Error(kInput) above 1 GiB, or when a regular expression reaches its step limit; TextTooLong or Error(kCancelled) as
   // soon as a limit is passed.

@@ -17,7 +17,7 @@ constexpr size_t kMaxLine = 256;
   throw Error(ErrorCode::kIo, "vlcache-video wrote " + what + "; it and vlcache may be of different versions");
 }
 
-// Takes "word 12" off the beginning of `text`.
+// Removes "word 12" from the beginning of `text`.
 template <typename Number>
 Number take_field(std::string_view& text, std::string_view word) {
   Number value = 0;

@@ -25,7 +25,7 @@ class HelperOutput {
   HelperOutput(std::span<const int64_t> indices, const VideoLimits& limits, const TakeFrame& take)
       : indices_(indices), limits_(limits), take_(take) {}
 
-  // Takes the next bytes. Throws Error(kIo) at anything unexpected, and what `take` throws.
+  // Receives the next bytes. Throws Error(kIo) at anything unexpected, and what `take` throws.
   void add(std::span<const std::byte> piece);
   // Set from the first line on.
   const std::optional<VideoInfo>& info() const { return info_; }

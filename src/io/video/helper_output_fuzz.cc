@@ -1,4 +1,4 @@
-// Fuzzes what is read of vlcache-video's output, whole and in two pieces.
+// Fuzzes the reader of vlcache-video's output, whole and in two pieces.
 #include <cstdlib>
 
 #include "base/error.h"

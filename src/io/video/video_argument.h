@@ -27,7 +27,7 @@ struct VideoArgument {
 // begins with the text.
 VideoArgument parse_video_argument(const std::string& text);
 
-// Throw Error(kInput) that begins with `where` and says what was expected, unless the value may be such a number.
+// Throw Error(kInput) that begins with `where` and states the expected value, unless the value may be such a number.
 double checked_fps(double fps, const std::string& where);
 int64_t checked_max_frames(int64_t n, const std::string& where);
 

@@ -29,7 +29,7 @@ constexpr size_t kTransportPacket = 188;  // of MPEG-TS, each with 'G' first
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Takes the digits at the beginning of `text` off it, without leading zeros.
+// Removes the digits from the beginning of `text`, without leading zeros.
 std::string_view take_digits(std::string_view& text) {
   const auto end = std::ranges::find_if_not(text, is_digit);
   std::string_view digits(text.begin(), end);

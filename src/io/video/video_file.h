@@ -16,7 +16,7 @@ constexpr int64_t kMaxClipBytes = int64_t{2} << 30;
 // Error: kNotFound, kIo, kMemory (larger than max_bytes), kInput (a folder without images, an image that is no video).
 EncodedVideo load_video(const std::filesystem::path& path, int64_t max_bytes = kMaxClipBytes);
 
-// Of a clip, by its first bytes, such as video/mp4; "": none of those known (GIF is not: most show one image).
+// Of a clip, by its first bytes, such as video/mp4; "": unknown (GIF is not: most show one image).
 std::string_view clip_media_type(std::span<const std::byte> bytes);
 
 // The same of a file; false where it cannot be read.

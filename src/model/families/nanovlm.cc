@@ -90,8 +90,8 @@ void read_nano_vision(const JsonObject& root, ModelConfig& out) {
       parse_vision_config(JsonObject(vision, root.where() + ": its vit_… keys, as SigLIP names them"), kNanoVision);
 }
 
-// What stands for images. Added tokens follow the tokenizer's, in their order. The first generation has none: its
-// images have the id after the last.
+// The tokens that stand for images. Added tokens follow the tokenizer's, in their order. The first generation has none:
+// its images have the id after the last.
 void read_nano_tokens(const JsonObject& root, ModelConfig& out) {
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kTexts = {
       {{"image_token", kImageToken}, {"global_image_token", "<|global_image|>"}, {"r1c1", "<row_1_col_1>"}}};

@@ -1,4 +1,4 @@
-// ImageProcessor: computes from an image the pixel values a vision encoder takes, as the image processors of Hugging
+// ImageProcessor: computes from an image the pixel values a vision encoder reads, as the image processors of Hugging
 // Face checkpoints do.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace vlcache {
 
 class Checkpoint;
 
-// Pixels that may still be produced from one image: every resizing and every cut takes the pixels of its result. A size
+// Pixels that may still be produced from one image: every resizing and every cut costs the pixels of its result. A size
 // that is harmless once, also one from a request, is not harmless when each of thousands of tiles is resized to it.
 class PixelAllowance {
  public:

@@ -1,5 +1,5 @@
-// Fuzzes preprocessor_config.json and video_preprocessor_config.json: what every processor accepts must take a small
-// image without more than an Error. A small allowance of pixels keeps every input quick: inputs within the usual
+// Fuzzes preprocessor_config.json and video_preprocessor_config.json: settings that a processor accepts must use a
+// small image without more than an Error. A small allowance of pixels keeps every input quick: inputs within the usual
 // allowance take minutes in a sanitized build.
 #include <cstddef>
 #include <cstdint>
@@ -30,7 +30,7 @@ Image small_image() {
   return image;
 }
 
-// The frames of a video that a processor chooses are frames of it, and what is made of one has its size.
+// The frames of a video that a processor chooses are frames of it, and the result of one has its size.
 void show_video(const JsonObject& config, VideoProcessor::Kind kind) {
   const VideoProcessor processor(kind, config);
   const std::vector<int64_t> indices = processor.sample({.n_frames = 37, .fps = 11}, {});

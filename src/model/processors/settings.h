@@ -30,7 +30,7 @@ struct ProcessorSettings {
   std::array<double, 3> image_mean{0.5, 0.5, 0.5}, image_std{0.5, 0.5, 0.5};
 
   void use_clip_statistics();
-  // Takes the values in `config`, keeps the rest. As in transformers, null is not "absent" but "none": a step is off, a
+  // Reads the values in `config`, keeps the rest. As in transformers, null is not "absent" but "none": a step is off, a
   // size is unset.
   void read(const JsonObject& config);
   std::string key() const;
@@ -56,7 +56,7 @@ struct TokenBounds {
 
 // How images become grids of any size: transformers' smart_resize, of several classes.
 struct SmartResize {
-  // What happens first to an image with a side below `cell`: nothing, each such side is enlarged with the other in
+  // The first step for an image with a side below `cell`: nothing, each such side is enlarged with the other in
   // proportion, or both by one factor.
   enum class Small : uint8_t { kAsIs, kSideBySide, kScaled };
   Small small = Small::kAsIs;

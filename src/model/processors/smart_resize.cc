@@ -1,4 +1,4 @@
-// The processors of models that take grids of any size, Qwen2VLImageProcessor (also of Qwen2.5-VL and Qwen3-VL),
+// The processors of models that read grids of any size, Qwen2VLImageProcessor (also of Qwen2.5-VL and Qwen3-VL),
 // PaddleOCRVLImageProcessor and Glm46VImageProcessor: an image keeps its aspect ratio; its sides become multiples of a
 // token's, its area lies between two bounds.
 #include <algorithm>

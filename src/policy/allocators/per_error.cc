@@ -21,7 +21,7 @@ class PerError final : public BudgetAllocator {
     return {.window = post_vision_window(prompt), .window_sums = true};
   }
 
-  // Every head takes slots as long as the next ones add `price` of mass each. The price falls until the error is met;
+  // Every head gets slots as long as the next ones add `price` of mass each. The price falls until the error is met;
   // along the upper hull of the curves, so that a run of weak slots does not hide a strong one after it.
   SlotCounts allocate(const AllocateInputs& in) const override {
     std::vector<MassCurve> curves, hulls;

@@ -1,4 +1,4 @@
-// Decode rules that go by position.
+// Decode rules that depend on the position.
 // streaming: a head stays at its size after the prompt; the oldest slot after the first `sinks` is evicted.
 // periodic: each time `every` tokens have been generated, those of them that later ones attended to least are evicted,
 // and `keep` of them stay; the prompt's slots stay. VL-Cache (arXiv:2410.23317) leaves this as future work.

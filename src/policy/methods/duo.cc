@@ -1,7 +1,7 @@
 // duo (DuoAttention): retrieval heads keep everything, streaming heads the first and the last slots, in a window that
-// slides while decoding. A file decides which heads are which: the authors' trained scores, or those of `vlcache tune
-// heads`. Prefill is not changed; the authors' prefill streams in those heads, too. Source: arXiv:2410.10819; shares of
-// heads as in sparsify_attention_heads of mit-han-lab/duo-attention, but without noise.
+// slides while decoding. A file decides which heads are which: the authors' trained scores, or the scores of `vlcache
+// tune heads`. Prefill is not changed; the authors' prefill streams in those heads, too. Source: arXiv:2410.10819;
+// shares of heads as in sparsify_attention_heads of mit-han-lab/duo-attention, but without noise.
 #include <algorithm>
 #include <cmath>
 #include <numeric>

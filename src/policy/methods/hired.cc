@@ -43,7 +43,7 @@ class ImageChoice {
     }
   }
 
-  // The n tokens that stay, ascending; one less if only a patch with its newline is left to take.
+  // The n tokens that stay, ascending; one less if only a patch with its newline is left.
   std::vector<int32_t> keep(int32_t n) {
     int32_t n_patches = std::min(n, n_patches_);
     while (take(n_patches) > n) --n_patches;

@@ -3,7 +3,7 @@
 // compute no others. The first `sinks` and, of the kept ones, the last tenth always stay; there are never fewer than
 // `least`. A budget sets the decay (and `least` is 1 then); the first layer keeps all. While decoding, each layer's set
 // is chosen again every `w` tokens (the rule `refresh`).
-// Source: arXiv:2405.12532; mutonix/pyramidinfer keeps in layer l what layer l - 1 has chosen, takes a fifth of the
+// Source: arXiv:2405.12532; mutonix/pyramidinfer keeps in layer l what layer l - 1 has chosen, uses a fifth of the
 // prompt for w and protects it, shrinks the tokens before it by a factor that falls from 1 to 0.9 along a cosine, and
 // while decoding looks at generated tokens alone.
 #include <algorithm>

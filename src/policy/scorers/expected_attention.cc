@@ -1,4 +1,4 @@
-// expected_attention: the attention of future queries, if they are like those of the prompt: a normal distribution of
+// expected_attention: the attention of future queries, if they are like the prompt's queries: a normal distribution of
 // their mean and covariance, rotated to the next `future` positions, whose expected exp(logit) is exp(k mean s + k cov
 // k s^2 / 2). Softmax over the slots, mean over the group, times |v|. Needs no question. Source: arXiv:2510.00636;
 // preset `kvpress` (ExpectedAttentionPress) protects the sinks alone.

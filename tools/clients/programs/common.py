@@ -1,4 +1,4 @@
-"""What every program is asked, and what counts as a right answer. A model that sees no images is asked in words, and may answer any."""
+"""The questions to every program, and the test of a right answer. A model that sees no images is asked in words, and may answer any."""
 import base64
 import json
 import os

@@ -36,7 +36,7 @@ class LangChain:
     def structured(self):
         import pydantic
         class Found(pydantic.BaseModel):
-            """What was found."""
+            """The findings."""
             sure: bool
         return check(isinstance(self.model.with_structured_output(Found).invoke(self.messages(self.parts)), Found), "a Found")
 
@@ -125,7 +125,7 @@ class LlamaIndex:
     def structured(self):
         import pydantic
         class Found(pydantic.BaseModel):
-            """What was found."""
+            """The findings."""
             sure: bool
         found = self.model.as_structured_llm(Found).chat(self.messages()).raw
         return check(isinstance(found, Found), found)

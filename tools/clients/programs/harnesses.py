@@ -1,4 +1,4 @@
-"""Harnesses that measure models: lm-eval scores the choices of a question by their log probabilities, lmms-eval has questions about pictures answered."""
+"""Harnesses that measure models: lm-eval scores the choices of a question by their log probabilities, lmms-eval has questions about images answered."""
 import json
 import os
 import re

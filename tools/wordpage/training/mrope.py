@@ -6,7 +6,7 @@
 All save to OUT every two minutes and continue from there when they are started again; touch OUT/stop to end early.
 
 Under M-RoPE the cells of a page share t, and neighbours in a row differ in w alone, which turns the lowest frequencies: attention can hardly tell them apart.
-In released models the tower's features say where a patch stands. Here they say what comes before it: a cell is the language model's embedding of its word,
+In released models the tower's features say where a patch stands. Here they say which cell comes before it: a cell is the language model's embedding of its word,
 and, each with less weight and its channels shuffled in a way of its own, those of the three words before it (`Said`).
 """
 import argparse, os, random, sys, time
