@@ -56,7 +56,7 @@ Figure figure(const Inspection& inspection, const std::string& name, double Insp
   return f;
 }
 
-// What is kept of an image as SVG cells, holes of the veil.
+// The kept part of an image as SVG cells, holes of the veil.
 std::string cells(const InspectedImage& image, std::span<const double> shares, double scale) {
   std::string svg;
   for (size_t i = 0; i < image.rects.size(); ++i) {
@@ -79,7 +79,7 @@ std::string image_section(const Inspection& inspection, size_t number, const Ima
   const std::string id = format("image%zu", number);
   std::string text = format(
       "<section><h2>Image %zu</h2><p>%.1f %% of its %zu tokens are kept, over all layers and heads. "
-      "What is bright stays.</p>",
+      "Bright patches are kept.</p>",
       number + 1, 100 * mean, all.size());
   text += "<input type=\"checkbox\" class=\"toggle\" id=\"show-" + id + "\" checked> <label for=\"show-" + id +
           "\">show what is kept</label>";

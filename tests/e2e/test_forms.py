@@ -16,7 +16,7 @@ FORMS = {
 
 class Forms(ProgramTest):
     def ask(self, form, *questions):
-        """Tokens of each prompt that the folder had, and where its picture came from."""
+        """Tokens of each prompt that the folder had, and where its image came from."""
         text = "".join(json.dumps(question) + "\n" for question in questions)
         out = self.ok("run", "-m", MODEL, "--requests", "-", "--temperature", "0", "--max-tokens", "4", "--dtype", "bf16", "--reuse", "vlcache",
                       "--cache-disk", self.folder / "kv", *FORMS[form], stdin=text)

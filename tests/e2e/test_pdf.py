@@ -1,4 +1,4 @@
-"""PDFs as users and clients send them: their pages are pictures, each by itself to the caches."""
+"""PDFs as users and clients send them: their pages are images, each by itself to the caches."""
 import base64
 import ctypes
 import json

@@ -149,12 +149,12 @@ const tests = {
     const answer = (images, {cached = 0, saved = 0, kv = {}, reason = ''} = {}) => ({finish: 'stop', usage: {prompt_tokens: 251, completion_tokens: 10, prompt_tokens_details: {cached_tokens: cached}},
       served: {cache: {images, saved_ms: saved, prefix_reason: reason}, kv: {bytes: 1024, peak_bytes: 1024, slots: [[26, 26]], ...kv}}});
     const says = (...args) => words.verdict(answer(...args)).join(' ');
-    assert.equal(says([image({source: 'ram', recomputed_tokens: 10})], {saved: 1200}), '95 % of this picture came from the cache: about 1.20 s saved.');
-    assert.equal(says([image({source: 'prefix'}), image({})], {saved: 30}), '50 % of these 2 pictures came from the cache: about 30 ms saved.');
+    assert.equal(says([image({source: 'ram', recomputed_tokens: 10})], {saved: 1200}), '95 % of this image came from the cache: about 1.20 s saved.');
+    assert.equal(says([image({source: 'prefix'}), image({})], {saved: 30}), '50 % of these 2 images came from the cache: about 30 ms saved.');
     assert.equal(says([image({})]), 'Nothing came from the cache: it was not asked about before.');
     assert.equal(says([image({reason: 'reuse is off'})]), 'Nothing came from the cache: reuse is switched off on this server (--reuse off).');
     assert.match(words.verdict(answer([image({})]), true)[0], /^Nothing came from the cache: this server keeps nothing, or too little /);
-    assert.equal(says([image({encoder: 'hit'})]), 'The picture was known and not encoded again; the rest was computed.');
+    assert.equal(says([image({encoder: 'hit'})]), 'The image was known and not encoded again; the rest was computed.');
     assert.equal(says([], {cached: 200}), '80 % of the question came from the cache.');
     assert.equal(says([], {cached: 3, reason: 'no cached prompt continues like this'}), 'Nothing came from the cache: it was not asked about before.');
     assert.match(says([image({})], {kv: {peak_bytes: 10240}}), /10 % of what the model had read was kept: memory fell from 10\.0 KiB to 1\.0 KiB\.$/);
@@ -178,7 +178,7 @@ const tests = {
   },
   errorsNameNoFields() {
     for (const [error, said] of [
-      ['messages[0].content[1].image_url: PNG: too large', 'The picture: PNG: too large'], ['vlcache.kv_budget: expected', 'Settings, Budget: expected'],
+      ['messages[0].content[1].image_url: PNG: too large', 'The image: PNG: too large'], ['vlcache.kv_budget: expected', 'Settings, Budget: expected'],
       ['repetition_penalty: expected', 'Settings, repetition penalty: expected'], ['the prompt has 9 tokens', 'the prompt has 9 tokens'],
     ]) assert.equal(words.inWords(error), said);
   },

@@ -47,7 +47,7 @@ class Questions(PageTest):
         self.assertEqual(base64.b64decode(url.removeprefix("data:image/png;base64,")), PAGE.read_bytes())
         self.assertEqual((body["stream"], body["return_progress"], body["vlcache"]), (True, True, {"explain": True}))
         expect(self.page.locator(".question img")).to_have_js_property("naturalWidth", 224)
-        expect(self.page.locator("#model")).to_have_text("tinydocreads pictures and text4,096 tokens")
+        expect(self.page.locator("#model")).to_have_text("tinydocreads images and text4,096 tokens")
         expect(self.page.locator("nav li button")).to_have_text(TOTAL)
 
     def test_a_conversation_continues(self):
@@ -56,7 +56,7 @@ class Questions(PageTest):
         roles = [m["role"] for m in self.proxy.bodies[-1]["messages"]]
         self.assertEqual(roles, ["user", "assistant", "user"])
         self.assertEqual(self.proxy.bodies[-1]["messages"][1]["content"].strip(), RIGHT[TOTAL])
-        expect(self.page.locator(".card .verdict").last).to_contain_text("100 % of this picture came from the cache:")
+        expect(self.page.locator(".card .verdict").last).to_contain_text("100 % of this image came from the cache:")
 
     def test_two_images(self):
         self.assertEqual(self.ask("What is the GATE?", DEMO / "two-1.png", DEMO / "two-2.png"), "GATE: 42")
@@ -136,7 +136,7 @@ class Questions(PageTest):
         table = self.page.locator(".comparison")
         expect(table.locator(".verdict")).to_contain_text("The second answer differs from the first")
         expect(table.locator("thead th")).to_have_text(["full", "window 0.3"])
-        for name in ("Answer: not the same", "First token", "Speed after it", "Memory (KV) at the end", "Tokens kept", "What was kept of the picture"):
+        for name in ("Answer: not the same", "First token", "Speed after it", "Memory (KV) at the end", "Tokens kept", "What was kept of the image"):
             expect(table.locator(f"th:text-is('{name}')")).to_be_visible()
         self.assertGreater(table.locator("mark").count(), 0)
         expect(table.locator(".veil")).to_have_count(2)
@@ -149,8 +149,8 @@ class Questions(PageTest):
         self.page.click("#new")
         self.ask(TOTAL, PAGE)
         card = self.open_card()
-        expect(card.locator("dt:text-is('picture 1') + dd")).to_have_text("256 tokens from the cache, as the beginning of an earlier prompt")
-        self.assertRegex(card.locator(".verdict").inner_text(), r"^100 % of this picture came from the cache: about [\d.]+ m?s saved\. First words after ")
+        expect(card.locator("dt:text-is('image 1') + dd")).to_have_text("256 tokens from the cache, as the beginning of an earlier prompt")
+        self.assertRegex(card.locator(".verdict").inner_text(), r"^100 % of this image came from the cache: about [\d.]+ m?s saved\. First words after ")
         for words in ("first token", "tokens/s", "policy", "full", "at most", "after the prompt", "waiting"):
             expect(card).to_contain_text(words)
 
@@ -361,7 +361,7 @@ class Failures(PageTest):
         self.page.set_input_files("#files", [str(other), str(damaged), str(liar), str(PAGE)])
         expect(self.page.locator("#attached li")).to_have_count(1)  # the good one
         says = self.page.locator("#notice")
-        for words in ("notes.bin is neither a PDF, nor a clip, nor a text, nor one of the pictures", "damaged.png is damaged", "liar.png is neither"):
+        for words in ("notes.bin is neither a PDF, nor a clip, nor a text, nor one of the images", "damaged.png is damaged", "liar.png is neither"):
             expect(says).to_contain_text(words)
 
     def test_text_files_are_asked_about(self):
@@ -390,14 +390,14 @@ class Failures(PageTest):
     def test_an_image_of_more_pixels_than_the_server_takes_is_shrunk(self):
         self.proxy.props = {"model_alias": "tinydoc", "modalities": {"vision": True}, "default_generation_settings": {"n_ctx": 4096}, "limits": {"image_pixels": 30_000}}
         self.page.reload()
-        expect(self.page.locator("#model")).to_contain_text("reads pictures")
+        expect(self.page.locator("#model")).to_contain_text("reads images")
         self.attach(PAGE)
         expect(self.page.locator("#attached")).to_contain_text("173 × 173, made smaller")
 
     def test_errors_are_in_words(self):
         self.proxy.refuse = (400, {"error": {"message": "messages[0].content[0].image_url: PNG: 9000 x 8000 pixels; the limit is 64000000 pixels"}})
         self.ask(TOTAL, PAGE)
-        expect(self.page.locator(".answer .wrong")).to_have_text("The picture: PNG: 9000 x 8000 pixels; the limit is 64000000 pixels")
+        expect(self.page.locator(".answer .wrong")).to_have_text("The image: PNG: 9000 x 8000 pixels; the limit is 64000000 pixels")
 
     def test_a_model_without_vision(self):
         self.proxy.props = {"model_alias": "words", "modalities": {"vision": False}, "default_generation_settings": {"n_ctx": 2048}, "limits": {"image_pixels": 64_000_000}}
@@ -517,7 +517,7 @@ class Rendering(PageTest):
 
 class Tour(PageTest):
     TOUR = True
-    VIEWPORT = {"width": 1000, "height": 960}  # of the pictures in docs/newcomer.md
+    VIEWPORT = {"width": 1000, "height": 960}  # of the images in docs/newcomer.md
 
     def click(self, text):
         """One of the three, until it has been answered."""
@@ -540,7 +540,7 @@ class Tour(PageTest):
         self.shot("tour-2")
         self.click("3. Ask again in a new conversation")
         self.assertEqual(self.answer_text(), RIGHT[DATE])
-        expect(self.page.locator(".card .verdict")).to_contain_text("100 % of this picture came from the cache:")
+        expect(self.page.locator(".card .verdict")).to_contain_text("100 % of this image came from the cache:")
         summary = self.page.locator(".tour li")
         served = self.page.evaluate("""async () => {
             const db = await new Promise((done) => { const r = indexedDB.open('vlcache'); r.onsuccess = () => done(r.result); });
@@ -757,7 +757,7 @@ class Interaction(PageTest):
         self.assertEqual(asked(), 0)
         self.page.click("#open-live")
         live = self.page.locator("#live")
-        for words in ("Requests", "KV pages", "Beginnings of prompts", "hits", "Pictures encoded before"):
+        for words in ("Requests", "KV pages", "Beginnings of prompts", "hits", "Images encoded before"):
             expect(live).to_contain_text(words)
         n, begin = asked(), time.monotonic()
         self.wait_until(lambda: asked() == n + 3)
@@ -816,7 +816,7 @@ class Interaction(PageTest):
 
     def test_a_model_without_a_rule_for_videos_says_so(self):
         self.drop(("clip.mp4", (ROOT / "tests/fixtures/video/long_gop.mp4").read_bytes()))
-        expect(self.page.locator("#notice")).to_contain_text("takes no videos: it cannot see clip.mp4")
+        expect(self.page.locator("#notice")).to_contain_text("reads no videos: it cannot see clip.mp4")
         expect(self.page.locator("#attached li")).to_have_count(0)
 
     @unittest.skipIf(shutil.which("pdftocairo") is None, "poppler-utils is not installed")
@@ -837,7 +837,7 @@ class Interaction(PageTest):
         expect(self.page.locator(".question .file")).to_have_text("book.pdf, page 2")
         self.page.reload()
         self.assertEqual(self.ask(DATE), RIGHT[DATE])  # it is kept with the conversation
-        expect(self.page.locator(".card .verdict").last).to_contain_text("100 % of this picture came from the cache:")
+        expect(self.page.locator(".card .verdict").last).to_contain_text("100 % of this image came from the cache:")
         with self.page.expect_download() as download:
             self.page.click("#export")
         self.page.set_input_files("#import-files", download.value.path())

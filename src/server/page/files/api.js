@@ -59,8 +59,8 @@ async function call(path, options = {}, mayAsk = true) {
   }
 }
 
-// {name, sees, watches, context, mostPixels}: the model's name, whether it takes pictures and clips, how many tokens it can attend to, and how
-// many pixels a picture may have.
+// {name, sees, watches, context, mostPixels}: the model's name, whether it reads images and clips, how many tokens it can attend to, and how
+// many pixels an image may have.
 export async function modelFacts() {
   const props = await (await call('props')).json();
   const {n_ctx: context} = props.default_generation_settings;

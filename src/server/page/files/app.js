@@ -26,13 +26,13 @@ let all = [];
 let current = newConversation();  // not in `all` before its first question
 let model = null;                 // as modelFacts gives it, once the server has said
 
-// What stands after the messages: the tour, or what can be done with an empty conversation.
+// The element after the messages: the tour, or the offers of an empty conversation.
 function afterMessages(running) {
   if (current.tour && tourState() !== 'over') return running ? null : tour.next(current);
   if (current.messages.length > 0) return null;
   const isFirst = tourState() === '' && all.every((conversation) => conversation.tour);
   if (model && (isFirst || tourState() === 'wanted')) return tour.welcome(model.sees);
-  return el('p', {class: 'soft empty'}, model && !model.sees ? 'Ask a question.' : 'Add a picture and ask about it.');
+  return el('p', {class: 'soft empty'}, model && !model.sees ? 'Ask a question.' : 'Add an image and ask about it.');
 }
 
 function show() {
@@ -66,7 +66,7 @@ function showList() {
   byId('found').textContent = words.trim() && shown.length === 0 ? 'Nothing found.' : '';
 }
 
-// What goes wrong with the page itself: no room left in the browser, say.
+// Failures of the page itself: no room left in the browser, say.
 async function guarded(work) {
   try {
     await work;
@@ -97,7 +97,7 @@ function changed(conversation, answer) {
   if (!model) showModel();
 }
 
-// `more`: as Chat.ask takes it.
+// `more`: as of Chat.ask.
 async function putQuestion(conversation, text, more) {
   if (!all.includes(conversation)) all.unshift(conversation);
   await guarded(chat.ask(conversation, text, more));
@@ -147,7 +147,7 @@ async function rename() {
 
 async function remove() {
   const conversation = current;
-  if ((await ask(`Delete “${conversation.name}” and its pictures?`)) === null) return;
+  if ((await ask(`Delete “${conversation.name}” and its images?`)) === null) return;
   all = all.filter((other) => other !== conversation);
   await chat.remove(conversation);
   startNew();
@@ -180,7 +180,7 @@ function showMenu(open) {
 async function showModel() {
   try {
     model = await modelFacts();
-    const facts = [model.name, model.sees ? 'reads pictures and text' : 'reads text only', `${model.context.toLocaleString('en')} tokens`];
+    const facts = [model.name, model.sees ? 'reads images and text' : 'reads text only', `${model.context.toLocaleString('en')} tokens`];
     byId('model').replaceChildren(...facts.map((fact) => el('span', {}, fact)));
     byId('model-facts').textContent = `${model.name} ${facts[1]}, ${facts[2]} at once.`;
     composer.setModel(model);

@@ -1,4 +1,4 @@
-// Versions of a conversation: an edited question begins another one, and what came after the old one stays.
+// Versions of a conversation: an edited question begins another one, and the messages after the old one stay.
 // `conversation.messages` is the version that is shown; `conversation.forks` has, by the place where versions part, {current,
 // tails}: tails[current] is null, the others are {messages, forks} from that place on.
 
@@ -26,7 +26,7 @@ export function versions(conversation, at) {
   return here ? {current: here.current, count: here.tails.length} : null;
 }
 
-// Shows version `number` of those that part at message `at`.
+// Shows version `number` of the versions that part at message `at`.
 export function show(conversation, at, number) {
   const here = conversation.forks[at];
   if (number === here.current) return;

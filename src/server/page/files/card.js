@@ -1,5 +1,5 @@
-// What an answer has cost and what was kept for it: a sentence for the reader, and below a fold figures, slots of every
-// layer, patches over the pictures, and request and answer as JSON.
+// The cost of an answer and the KV kept for it: a sentence for the reader, and below a fold figures, slots of every
+// layer, patches over the images, and request and answer as JSON.
 import {requestShown} from './chat.js';
 import {el, facts, svg} from './dom.js';
 import {bytes, count, duration, rate} from './format.js';
@@ -39,10 +39,10 @@ function budgetBars(slots, nTokens) {
 const kSources = {computed: 'computed', prefix: 'from the cache, as the beginning of an earlier prompt', ram: 'from the cache in memory'};
 const kEncoders = {skipped: '', hit: 'not encoded again', computed: 'encoded'};
 
-// Where a picture's KV has come from, in a line.
+// Where an image's KV has come from, in a line.
 function pictureFacts(image, i) {
   const recomputed = Math.round(image.recomputed_tokens);
-  return [`picture ${i + 1}`, [
+  return [`image ${i + 1}`, [
     `${count(image.n_tokens, 'token')} ${kSources[image.source] ?? `from the cache on ${image.source}`}`,
     image.source !== 'computed' && recomputed > 0 ? `${recomputed} of them recomputed` : '',
     kEncoders[image.encoder],
@@ -54,7 +54,7 @@ function figures(answer) {
   if (!served) return [el('p', {class: 'soft'}, 'The server says more at the end of an answer, which this one has not reached.')];
   const t = served.timings_ms, kv = served.kv, cache = served.cache;
   const perSecond = tokensPerSecond(answer);
-  const times = [`${duration(t.queue)} waiting`, `${duration(t.vision)} encoding pictures`, `${duration(t.prefill)} reading the prompt`,
+  const times = [`${duration(t.queue)} waiting`, `${duration(t.vision)} encoding images`, `${duration(t.prefill)} reading the prompt`,
     t.compress > 0 ? `${duration(t.compress)} choosing what to keep` : null, `${duration(t.decode)} answering`];
   return [
     facts([
@@ -88,7 +88,7 @@ function fold(summary, make) {
 async function asJson(answer, {conversation, index, number}) {
   const {thought, text, finish, usage, served, error} = answer;
   const said = {content: text, ...(thought ? {reasoning_content: thought} : {}), finish_reason: finish, ...(error ? {error} : {}), usage, vlcache: served};
-  return [...jsonBlock('Request (pictures cut short)', await requestShown(conversation, index, number)), ...jsonBlock('Answer (of all its events)', said)];
+  return [...jsonBlock('Request (images cut short)', await requestShown(conversation, index, number)), ...jsonBlock('Answer (of all its events)', said)];
 }
 
 // `where`: {conversation, index, number} of the answer.

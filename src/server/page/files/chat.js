@@ -7,10 +7,10 @@ import {frameChoice} from './videos.js';
 // A conversation: {id, name, created, updated, messages, forks (branches.js), tour (tour.js)}. Messages alternate:
 //   {role: 'user', text, pictures: [{id, name, width, height}], documents: [{id, name, pages}],
 //    videos: [{id, name, seconds, fps, max_frames}], files: [{name, text}]}
-//   {role: 'assistant', answers: [answer]}: one, or two side by side, of which each goes on with its own.
+//   {role: 'assistant', answers: [answer]}: one, or two side by side, each of which continues with its own.
 // An answer: {label, asked, sent (the request without its messages, and the system message), pictures: [id of each in
-//   its prompt; none where pages of PDFs or frames of clips are pictures there, too], thought, text, state, error, retry, finish, usage, served, seen: {first, total}, progress} with state running,
-//   done, stopped or failed; times as this page saw them, in ms; progress as readingState takes it, while a prompt is read.
+//   its prompt; none where pages of PDFs or frames of clips are images there, too], thought, text, state, error, retry, finish, usage, served, seen: {first, total}, progress} with state running,
+//   done, stopped or failed; times as this page saw them, in ms; progress as of readingState, while a prompt is read.
 
 const kSaveEvery = 2000;  // ms, while an answer grows
 
@@ -83,7 +83,7 @@ function fieldsOf(conversation, side, settings) {
   return {...body, ...conversation.tour?.fields};
 }
 
-// The request of an answer, messages included, with pictures cut short: for people to read.
+// The request of an answer, messages included, with images cut short: for people to read.
 export async function requestShown(conversation, index, number) {
   const answer = conversation.messages[index].answers[number];
   const {system, fields} = answer.sent ?? {system: '', fields: {}};
@@ -93,7 +93,7 @@ export async function requestShown(conversation, index, number) {
 
 export class Chat {
   // `changed(conversation, answer)`: an answer has grown or ended; answer null: several things have. `unsaved(error)`:
-  // the browser does not keep what is said.
+  // the browser does not store the conversation.
   constructor(settings, changed, unsaved) {
     this.settings = settings;
     this.changed = changed;
@@ -105,7 +105,7 @@ export class Chat {
 
   stop = (conversation) => this.running.get(conversation.id)?.abort();
 
-  // A new question after all others, with pictures as readPicture gives them, documents as readDocument does, videos as readVideo does and files {name, text}. `sides`: as in the
+  // A new question after all others, with images as readPicture gives them, documents as readDocument does, videos as readVideo does and files {name, text}. `sides`: as in the
   // settings, how it is asked; by default as they say.
   async ask(conversation, text, {attached = [], documents = [], videos = [], files = [], sides = null} = {}) {
     for (const picture of [...attached, ...documents, ...videos]) await pictures.put(picture);
@@ -113,7 +113,7 @@ export class Chat {
     const named = documents.map(({id, name, pages}) => ({id, name, pages}));
     const clips = videos.map(({id, name, seconds, fps, max_frames}) => ({id, name, seconds, fps, max_frames}));
     conversation.messages.push({role: 'user', text, pictures: shown, documents: named, videos: clips, files});
-    if (!conversation.name) conversation.name = text.slice(0, 60) || files[0]?.name || documents[0]?.name || videos[0]?.name || 'A picture';
+    if (!conversation.name) conversation.name = text.slice(0, 60) || files[0]?.name || documents[0]?.name || videos[0]?.name || 'An image';
     return this.answer(conversation, sides);
   }
 

@@ -19,7 +19,7 @@ function keptCell(answer) {
 function sentence([a, b], same) {
   const share = b.served.kv.bytes / a.served.kv.bytes;
   const saved = share < 1 ? `, with ${percentText(share)} of the memory` : share > 1 ? `, with ${share.toFixed(1)} times the memory` : '';
-  return same ? `The second answer is the same as the first, word for word${saved}.` : `The second answer differs from the first${saved}; what differs is marked.`;
+  return same ? `The second answer is the same as the first, word for word${saved}.` : `The second answer differs from the first${saved}; differences are marked.`;
 }
 
 // null unless both answers have ended and the server has said what they took.
@@ -39,8 +39,8 @@ export function comparison(answers) {
         row('First token', both((answer) => duration(firstToken(answer)))),
         row('Speed after it', both((answer) => (tokensPerSecond(answer) === null ? '–' : rate(tokensPerSecond(answer))))),
         row('Memory (KV) at the end', [bytes(before), bytes(after) + (after === before ? '' : ` (${percentText(after / before)})`)],
-          'What the model remembers of the prompt and its answer, in whole pages'),
+          'The KV of the prompt and its answer, in whole pages'),
         row('Tokens kept', both(keptCell), 'Mean over the model’s layers and heads'),
-        pictures.some(Boolean) ? row('What was kept of the picture', pictures.map((node) => node ?? '–')) : null))),
+        pictures.some(Boolean) ? row('What was kept of the image', pictures.map((node) => node ?? '–')) : null))),
     after < before ? el('p', {class: 'soft'}, kAboutShares) : null);
 }

@@ -1,4 +1,4 @@
-// The question before it is sent: its text, and pictures, PDFs, clips and text files that are pasted, dropped or picked.
+// The question before it is sent: its text, and images, PDFs, clips and text files that are pasted, dropped or picked.
 import {namesPages, readDocument} from './documents.js';
 import {announce, button, byId, el, notice} from './dom.js';
 import {bytes, count} from './format.js';
@@ -15,12 +15,12 @@ const isVideo = (file) => Boolean(file.blob) && file.type.startsWith('video/');
 const isImage = (file) => Boolean(file.blob) && !isDocument(file) && !isVideo(file);
 
 export class Composer {
-  // `actions`: {send(text, {attached, documents, videos, files}), stop(), editLast()}; `settings.shrink`: as readPicture takes it.
+  // `actions`: {send(text, {attached, documents, videos, files}), stop(), editLast()}; `settings.shrink`: as of readPicture.
   constructor(settings, actions) {
     this.settings = settings;
     this.actions = actions;
-    this.attached = [];  // pictures as readPicture gives them, PDFs as readDocument does, clips as readVideo does, and texts {name, text}
-    this.sees = true;    // the model takes pictures
+    this.attached = [];  // images as readPicture gives them, PDFs as readDocument does, clips as readVideo does, and texts {name, text}
+    this.sees = true;    // the model reads images
     this.watches = true;  // and clips
     this.running = false;
     this.text = byId('question');
@@ -81,14 +81,14 @@ export class Composer {
     this.text.rows = Math.min(kMaxRows, Math.max(lines, Math.ceil(this.text.value.length / 80), 1));
   }
 
-  // What a model does that sees pictures, or none.
+  // What a model does that sees images, or none.
   setModel({name, sees, watches, mostPixels}) {
     this.sees = sees;
     this.watches = watches;
     this.mostPixels = mostPixels;
     this.model = name;
     byId('pick').hidden = !sees;
-    this.text.placeholder = sees ? 'Ask about a picture' : 'Ask a question';
+    this.text.placeholder = sees ? 'Ask about an image' : 'Ask a question';
   }
 
   async read(file) {
@@ -100,10 +100,10 @@ export class Composer {
     if (document !== null && !this.sees) throw new Error(`${this.model} reads text only: it cannot see the pages of ${file.name}.`);
     if (document !== null) return document;
     const video = await readVideo(file);
-    if (video !== null && !this.watches) throw new Error(`${this.model} takes no videos: it cannot see ${file.name}. Take pictures of what matters.`);
+    if (video !== null && !this.watches) throw new Error(`${this.model} reads no videos: it cannot see ${file.name}. Send images of the frames that matter.`);
     if (video !== null) return video;
     const text = await readTextFile(file);
-    if (text === null) throw new Error(`${file.name} is neither a PDF, nor a clip, nor a text, nor one of the pictures that the server reads: PNG, JPEG, WebP, GIF, BMP.`);
+    if (text === null) throw new Error(`${file.name} is neither a PDF, nor a clip, nor a text, nor one of the images that the server reads: PNG, JPEG, WebP, GIF, BMP.`);
     return text;
   }
 

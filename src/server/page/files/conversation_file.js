@@ -1,7 +1,7 @@
-// A conversation as a file, pictures included, and back. Of a conversation with several versions the one that is shown.
+// A conversation as a file, images included, and back. Of a conversation with several versions the one that is shown.
 import {frameChoice} from './videos.js';
 
-// `dataUri(id)`: of a picture's bytes.
+// `dataUri(id)`: of an image's bytes.
 export async function exported(conversation, dataUri) {
   const messages = [];
   for (const message of conversation.messages) {
@@ -66,7 +66,7 @@ function answerOf(file, newIds) {
 const fileOf = (file) => ({name: string(file.name), text: string(file.text)});
 
 // `of`: {picture({name, url}): a picture as readPicture gives it, document({name, url, pages}): a PDF as readDocument does,
-// video({name, url, fps, max_frames}): a clip as readVideo does}; `found`: where they go.
+// video({name, url, fps, max_frames}): a clip as readVideo does}; `found`: their list.
 async function messagesOf(file, of, found) {
   const newIds = new Map();  // of pictures: a conversation that is imported twice is two
   const messages = [];

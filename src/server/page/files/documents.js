@@ -6,7 +6,7 @@ const kHead = 1024;                   // bytes within which a PDF says what it i
 
 export const isPdf = (head) => String.fromCharCode(...head.slice(0, kHead)).includes('%PDF-');
 
-// Whether a text names pages as the server takes them; '' means all.
+// Whether a text names pages as the server accepts them; '' means all.
 export const namesPages = (text) => /^(\d+(-\d*)?(,\d+(-\d*)?)*)?$/.test(text.replace(/\s/g, ''));
 
 // {id, name, type, blob, pages: ''}; null: it is no PDF. Throws an Error that says why it cannot be taken.

@@ -21,7 +21,7 @@ export const byId = (id) => document.getElementById(id);
 
 export const button = (text, onclick, more = {}) => el('button', {type: 'button', onclick, ...more}, text);
 
-// A list of terms and what is said of them; pairs without a value are left out.
+// A list of terms and their values; pairs without a value are left out.
 export function facts(pairs) {
   const shown = pairs.filter(([, value]) => value !== null && value !== undefined && value !== '');
   return el('dl', {class: 'facts'}, shown.map(([name, value]) => [el('dt', {}, name), el('dd', {}, value)]).flat());
@@ -31,7 +31,7 @@ export function announce(text) {
   byId('status').textContent = text;
 }
 
-// What went wrong outside of an answer; '': nothing any more.
+// A failure outside of an answer; '': none any more.
 export function notice(text) {
   byId('notice').textContent = text;
 }

@@ -1,4 +1,4 @@
-// Which patches of a picture stay in the KV cache: bright ones do, as in `vlcache inspect`.
+// Which patches of an image stay in the KV cache: bright ones do, as in `vlcache inspect`.
 import {el, svg} from './dom.js';
 import {pictures} from './store.js';
 
@@ -24,26 +24,26 @@ function percentOf(image) {
   return Math.round(1000 * mean) / 10;
 }
 
-// What a figure of a kept picture says. Picture `number`: 0 for the only one.
+// What a figure of a kept image says. Image `number`: 0 for the only one.
 export function keptText(image, number) {
-  return `${number > 0 ? `Picture ${number}: ` : ''}${percentOf(image)} % of its ${image.kept.length} tokens are kept, over all layers and heads`;
+  return `${number > 0 ? `Image ${number}: ` : ''}${percentOf(image)} % of its ${image.kept.length} tokens are kept, over all layers and heads`;
 }
 
 // `short`: the caption is only the share.
 function figure(image, number, id, short) {
-  if (!image.kept) return el('p', {class: 'soft'}, `Picture ${number}: too many tokens to be shown.`);
+  if (!image.kept) return el('p', {class: 'soft'}, `Image ${number}: too many tokens to be shown.`);
   const text = keptText(image, number);
   const picture = el('img', {alt: text});
   picture.style.aspectRatio = `${image.width} / ${image.height}`;
   pictures.url(id).then((url) => url && (picture.src = url));
   const frame = el('div', {class: 'kept'}, picture, veil(image));
   const show = el('input', {type: 'checkbox', checked: true, onchange: () => frame.classList.toggle('bare', !show.checked)});
-  const caption = short ? `${percentOf(image)} % of the picture: what is bright stays` : `${text}. What is bright stays.`;
+  const caption = short ? `${percentOf(image)} % of the image: bright patches are kept` : `${text}. Bright patches are kept.`;
   return el('figure', {}, el('figcaption', {}, caption), frame,
     el('label', {class: 'check'}, show, ' show what is kept'));
 }
 
-// `images`: the server's, `ids`: of the same pictures, in the order of the prompt.
+// `images`: the server's, `ids`: of the same images, in the order of the prompt.
 export function keptPictures(images, ids, short = false) {
   if (images.length === 0 || images.length !== ids.length) return null;
   return el('div', {class: 'kept-all'}, images.map((image, i) => figure(image, i + 1, ids[i], short)));

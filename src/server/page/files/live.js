@@ -6,7 +6,7 @@ import {bytes, count, share} from './format.js';
 const kEvery = 1000;  // ms
 const kKept = 60;     // values of a line
 
-const kNames = {prefix: 'Beginnings of prompts', image_kv: 'Pictures read before', encoder: 'Pictures encoded before'};
+const kNames = {prefix: 'Beginnings of prompts', image_kv: 'Images read before', encoder: 'Images encoded before'};
 
 function meter(label, value, max, text) {
   return el('div', {class: 'meter'}, el('span', {}, label), el('meter', {min: 0, max: Math.max(1, max), value: String(value), 'aria-label': label}), el('span', {class: 'soft'}, text));
@@ -40,7 +40,7 @@ function tierSection(name, tier) {
     reasons(tier.miss_reasons));
 }
 
-// What was measured of answers under reuse, where the server measures it.
+// Measurements of answers under reuse, where the server measures it.
 function reuseSection(reuse) {
   if (!reuse) return null;
   return el('section', {}, el('h3', {}, 'Reuse of images'),

@@ -61,7 +61,7 @@ class Inline {
 
   inside = (text) => new Inline(text, this.depth + 1).read();
 
-  // {node, end} of what begins with `mark` at `i`; null: it is only text.
+  // {node, end} of the span that begins with `mark` at `i`; null: it is only text.
   at(mark, i) {
     const c = mark[0];
     if (mark === '\\(') return this.math(i, mark, '\\)', false);
@@ -152,7 +152,7 @@ class Inline {
 
 export const inline = (text) => new Inline(text, 0).read();
 
-// ---- paragraphs and what stands beside them --------------------------------------------------------------------------
+// ---- paragraphs and other blocks --------------------------------------------------------------------------
 
 const kFence = /^( *)(`{3,}|~{3,}) *([^`]*)$/;
 const kHeading = /^ {0,3}(#{1,6})(?: +(.*?))?(?: +#+)? *$/;

@@ -66,7 +66,7 @@ export class MarkdownView {
     this.keys = [];
   }
 
-  // `thought`: what the model said to itself, '' if nothing; `thinking`: the thought goes on.
+  // `thought`: what the model said to itself, '' if nothing; `thinking`: the thought continues.
   show(text, thought = '', thinking = false) {
     const blocks = markdown(text);
     if (thought) blocks.unshift({kind: 'thought', blocks: markdown(thought), open: thinking && !text});

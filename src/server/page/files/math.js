@@ -1,5 +1,5 @@
 // Formulas as MathML. KaTeX reads them in a thread of its own (katex_worker.js), which ends when a formula takes too long;
-// what comes back is names and texts, of which only those of MathML's presentation become elements.
+// the result is names and texts, of which only names of MathML's presentation become elements.
 import {el} from './dom.js';
 
 const kLimit = 1000;     // ms for a formula
@@ -11,7 +11,7 @@ const kAttributes = new Set(['display', 'mathvariant', 'stretchy', 'fence', 'sep
   'maxsize', 'accent', 'accentunder', 'linethickness', 'columnalign', 'rowspacing', 'columnspacing', 'columnlines', 'rowlines', 'scriptlevel',
   'displaystyle', 'notation', 'voffset', 'largeop', 'movablelimits', 'symmetric', 'form', 'mathsize', 'side']);
 
-// A tree of [name, attributes, children] and strings; a name that is not MathML's loses itself and what is in it.
+// A tree of [name, attributes, children] and strings; a name that is not MathML's is dropped with its content.
 function nodeOf(tree) {
   if (typeof tree === 'string') return document.createTextNode(tree);
   const [name, attributes, children] = tree;

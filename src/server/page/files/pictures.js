@@ -1,4 +1,4 @@
-// From a file to a picture that may be sent: known by its first bytes, seen to be readable, smaller where it must be or on
+// From a file to an image that may be sent: known by its first bytes, seen to be readable, smaller where it must be or on
 // demand.
 import {newId} from './store.js';
 
@@ -36,11 +36,11 @@ async function shrunk(bitmap, side) {
 }
 
 // {id, name, type, blob, width, height, shrunk: whether it was made smaller}. `side`: pixels that are allowed; '' or 0: as many as
-// the server takes, `mostPixels` in all. Throws an Error that says why not.
+// the server accepts, `mostPixels` in all. Throws an Error that says why not.
 export async function readPicture(file, side, mostPixels = Infinity) {
   const type = await typeOfFile(file);
-  const name = file.name || 'picture';
-  if (type === null) throw new Error(`${name} is none of the pictures that the server reads: PNG, JPEG, WebP, GIF, BMP.`);
+  const name = file.name || 'image';
+  if (type === null) throw new Error(`${name} is none of the images that the server reads: PNG, JPEG, WebP, GIF, BMP.`);
   const blob = new Blob([await file.arrayBuffer()], {type});  // a copy: the file may change
   let bitmap;
   try {

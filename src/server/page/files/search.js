@@ -1,6 +1,6 @@
-// Finds conversations by what was said in them.
+// Finds conversations by their texts.
 
-const kAround = 30;  // characters beside what was found
+const kAround = 30;  // characters beside a match
 
 const textsOf = (message) => [message.text, ...(message.answers ?? []).map((answer) => answer.text)].filter(Boolean);
 

@@ -1,4 +1,4 @@
-// What is asked of the server beside the question: policy, budget and reuse of one answer or of two, and how to sample.
+// Fields of requests beside the question: policy, budget and reuse of one answer or of two, and how to sample.
 import {policies} from './api.js';
 import {byId, el} from './dom.js';
 import {loadSettings, saveSettings} from './store.js';

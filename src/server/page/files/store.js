@@ -1,4 +1,4 @@
-// What the browser keeps: conversations, and pictures byte for byte, in IndexedDB; settings in localStorage.
+// What the browser keeps: conversations, and images byte for byte, in IndexedDB; settings in localStorage.
 
 const kTables = ['conversations', 'pictures'];
 
@@ -39,7 +39,7 @@ class Memory {
 
 let store = new Memory();
 
-// False: what is said here ends with the page.
+// False: conversations end with the page.
 export async function openStore() {
   try {
     store = await Database.open();
@@ -55,7 +55,7 @@ export const conversations = {
   remove: (id) => store.remove('conversations', id),
 };
 
-const urls = new Map();  // of pictures that have been shown
+const urls = new Map();  // of images that have been shown
 
 export const pictures = {
   put: (picture) => store.put('pictures', picture),  // {id, name, type, blob, width, height}
@@ -65,7 +65,7 @@ export const pictures = {
     urls.delete(id);
     return store.remove('pictures', id);
   },
-  // To be shown; null: it is gone.
+  // To be shown; null: it was removed.
   async url(id) {
     if (!urls.has(id)) {
       const picture = await store.get('pictures', id);
@@ -74,10 +74,10 @@ export const pictures = {
     }
     return urls.get(id);
   },
-  // The bytes as they came: the same picture stays the same to the server.
+  // The bytes as they came: the same image stays the same to the server.
   async dataUri(id) {
     const picture = await store.get('pictures', id);
-    if (!picture) throw new Error('A picture of this conversation is gone from the browser.');
+    if (!picture) throw new Error('An image of this conversation is gone from the browser.');
     const reader = new FileReader();
     reader.readAsDataURL(new Blob([picture.blob], {type: picture.type}));
     return new Promise((resolve, reject) => {

@@ -1,4 +1,4 @@
-// Files of text that are asked about, and what is said of files that cannot be.
+// Files of text that are asked about, and the errors about files that cannot be.
 
 const kMostBytes = 1024 * 1024;
 const kStart = 512;  // bytes that are looked at to tell a text from anything else

@@ -1,4 +1,4 @@
-// A conversation as it is seen: questions with their pictures, answers as they grow, what may be done with each. Of a long
+// A conversation as it is seen: questions with their images, answers as they grow, the actions on each. Of a long
 // conversation a part is in the document, which moves along when it is scrolled.
 import {show as showVersion, versions} from './branches.js';
 import {answerCard} from './card.js';
@@ -19,7 +19,7 @@ const kTick = 250;     // ms between two looks at the clock while a prompt is re
 
 const kThumbnail = [320, 256];  // pixels at most
 
-// Takes its room before it is loaded: what comes after it stays where it is.
+// Reserves its room before it is loaded, so that the elements after it stay in place.
 function thumbnail(picture) {
   const image = el('img', {alt: picture.name, title: `${picture.name}, ${picture.width} × ${picture.height}`});
   const scale = Math.min(1, kThumbnail[0] / picture.width, kThumbnail[1] / picture.height);
@@ -47,7 +47,7 @@ export class Thread {
     setInterval(() => this.tick(), kTick);
   }
 
-  // `after`: what stands at the end, or null.
+  // `after`: the element at the end, or null.
   show(conversation, isRunning, after = null) {
     const stay = conversation !== this.conversation || this.nearEnd();
     const focused = document.activeElement?.dataset?.focus;
@@ -100,7 +100,7 @@ export class Thread {
     this.node.children[index - this.begin]?.scrollIntoView({block: 'center'});
   }
 
-  // Messages near the visible ones come into the document, others leave it; what is seen stays where it is.
+  // Messages near the visible ones come into the document, others leave it; visible ones stay in place.
   scrolled() {
     if (!this.conversation) return;
     const {scrollTop, clientHeight, scrollHeight} = this.node, n = this.conversation.messages.length;
@@ -164,7 +164,7 @@ export class Thread {
       to(current + 1, '›', 'Later version'));
   }
 
-  // The pictures of question `index`, picture `number` first, beside its answers and what these have kept of them.
+  // The images of question `index`, image `number` first, beside its answers and what these have kept of them.
   open(index, number) {
     const answers = this.conversation.messages[index + 1]?.answers ?? [];
     openViewer(this.conversation.messages[index].pictures, number, answers);

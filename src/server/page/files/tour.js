@@ -57,10 +57,10 @@ export class Tour {
       el('ol', {}, el('li', {}, `Ask about ${what}: “${questions[0]}”`), el('li', {}, 'Ask the same with a tenth of the cache'),
         el('li', {}, 'Ask another question in a new conversation')),
       el('div', {class: 'actions'}, button('1. Ask about ' + what, start, kNext), button('No, thanks', () => this.actions.end(), {class: 'quiet'})),
-      el('p', {class: 'soft'}, sees ? 'Or add a picture of your own and ask about it.' : 'Or ask a question of your own.'));
+      el('p', {class: 'soft'}, sees ? 'Or add an image of your own and ask about it.' : 'Or ask a question of your own.'));
   }
 
-  // What stands after the answers of one of the tour's conversations.
+  // The element after the answers of one of the tour's conversations.
   next({tour, messages}) {
     const answers = messages[1]?.answers ?? [];
     if (messages.length > 2 || answers.length === 0 || answers.some((answer) => answer.state !== 'done' || !answer.served)) return null;

@@ -18,7 +18,7 @@ export function clipType(head) {
   return form ? form[2] : null;
 }
 
-// Whether a text is a number of frames a second, or of frames, as the server takes them; '' means as the model's settings say.
+// Whether a text is a number of frames a second, or of frames, as the server accepts them; '' means as the model's settings say.
 export const isRate = (text) => text === '' || (/^\d*\.?\d+$/.test(text) && Number(text) > 0 && Number(text) <= 1000);
 export const isFrameCount = (text) => text === '' || (/^\d{1,4}$/.test(text) && Number(text) >= 1 && Number(text) <= 4096);
 

@@ -1,18 +1,18 @@
-// A picture as large as the window, beside the answer about it and with what the cache has kept of it.
+// An image as large as the window, beside the answer about it and with what the cache has kept of it.
 import {button, byId, el} from './dom.js';
 import {keptText, veil} from './kept.js';
 import {MarkdownView} from './markdown_view.js';
 import {pictures} from './store.js';
 
 const kStep = 1.25;      // of the zoom, by a key or a button
-const kMost = 16;        // times the picture's own size
+const kMost = 16;        // times the image's own size
 const kPan = 80;         // pixels by an arrow key
 
 class Viewer {
   constructor(shown, number, answers) {
     this.shown = shown;
     this.answers = answers;
-    this.stage = el('div', {class: 'stage', tabindex: 0, role: 'region', 'aria-label': 'The picture'});
+    this.stage = el('div', {class: 'stage', tabindex: 0, role: 'region', 'aria-label': 'The image'});
     this.title = el('h2', {id: 'viewer-title'});
     this.size = el('span', {class: 'soft', role: 'status'});
     this.side = el('div', {class: 'beside'});
@@ -20,8 +20,8 @@ class Viewer {
     const several = shown.length > 1;
     byId('viewer').replaceChildren(
       el('div', {class: 'bar'}, this.title, el('span', {class: 'space'}), this.veils,
-        several ? button('‹', () => this.go(-1), {'aria-label': 'Picture before this one'}) : null,
-        several ? button('›', () => this.go(1), {'aria-label': 'Next picture'}) : null,
+        several ? button('‹', () => this.go(-1), {'aria-label': 'Image before this one'}) : null,
+        several ? button('›', () => this.go(1), {'aria-label': 'Next image'}) : null,
         button('−', () => this.zoomBy(1 / kStep), {'aria-label': 'Smaller'}), this.size,
         button('+', () => this.zoomBy(kStep), {'aria-label': 'Larger'}), button('Fit', () => this.fit()),
         button('Close', () => byId('viewer').close(), {class: 'main'})),
@@ -44,14 +44,14 @@ class Viewer {
     const url = await pictures.url(picture.id);
     const image = el('img', {alt: picture.name});
     this.frame = el('div', {class: 'kept'}, image);
-    this.stage.replaceChildren(url ? this.frame : el('p', {}, 'This picture is gone from the browser.'));
+    this.stage.replaceChildren(url ? this.frame : el('p', {}, 'This image is gone from the browser.'));
     if (url) image.src = url;
     this.fillSide(picture);
     this.fit();
     this.stage.focus();
   }
 
-  // The server's figures of this picture in an answer.
+  // The server's figures of this image in an answer.
   keptBy(answer, picture) {
     const kept = answer.served?.kv.images?.[answer.pictures.indexOf(picture.id)];
     return kept?.kept ? kept : null;
@@ -75,7 +75,7 @@ class Viewer {
     }));
   }
 
-  // The zoom at which the whole picture is seen.
+  // The zoom at which the whole image is seen.
   fitting() {
     const {width, height} = this.shown[this.number];
     return Math.min((this.stage.clientWidth - 2) / width, (this.stage.clientHeight - 2) / height);
@@ -88,7 +88,7 @@ class Viewer {
 
   zoomBy = (factor) => this.setZoom(this.zoom * factor);
 
-  // The middle of what is seen stays in the middle.
+  // The middle of the visible part stays in the middle.
   setZoom(zoom) {
     const {stage} = this, before = this.zoom;
     this.fitted = false;
@@ -120,7 +120,7 @@ class Viewer {
   }
 }
 
-// `shown`: the pictures of a question, `number` the one that is opened, `answers`: to that question.
+// `shown`: the images of a question, `number` the one that is opened, `answers`: to that question.
 export function openViewer(shown, number, answers) {
   return new Viewer(shown, number, answers);
 }

@@ -4,7 +4,7 @@ import {bytes, duration} from './format.js';
 // ---- errors ----------------------------------------------------------------------------------------------------------
 
 const kFields = [
-  [/^messages\[\d+\]\.content\[\d+\]\.(?:image_url(?:\.url)?|text): /, 'The picture: '],
+  [/^messages\[\d+\]\.content\[\d+\]\.(?:image_url(?:\.url)?|text): /, 'The image: '],
   [/^messages\[\d+\]\.content\[\d+\]\.file(?:\.file_data)?: /, 'The PDF: '],
   [/^messages\[\d+\]\.content\[\d+\]\.video(?:_url)?(?:\.url)?: /, 'The clip: '],
   [/; select pages with .*$/, '; write which pages beside its name, such as 1-3.'],
@@ -41,7 +41,7 @@ export function percentText(share) {
   return share > 0 && share < 0.01 ? `${(100 * share).toFixed(1)} %` : `${Math.round(100 * share)} %`;
 }
 
-// {tokens, reused}: of the pictures of a prompt.
+// {tokens, reused}: of the images of a prompt.
 export function pictureTokens(served) {
   const sum = (of) => served.cache.images.reduce((total, image) => total + of(image), 0);
   return {tokens: sum((image) => image.n_tokens), reused: sum((image) => (image.source === 'computed' ? 0 : image.n_tokens - image.recomputed_tokens))};
@@ -50,16 +50,16 @@ export function pictureTokens(served) {
 // The server's estimate: what these tokens took when they were computed.
 const savedText = (ms) => (ms > 0 ? `: about ${duration(ms)} saved` : '');
 
-// What the cache did for an answer; `again` as missReason takes it.
+// What the cache did for an answer; `again` as of missReason.
 export function reuseSentence({usage, served}, again = false) {
   const cached = usage.prompt_tokens_details.cached_tokens / Math.max(1, usage.prompt_tokens);
   const {tokens, reused} = pictureTokens(served);
   const n = served.cache.images.length;
   const saved = savedText(served.cache.saved_ms ?? 0);
-  if (n > 0 && reused > 0) return `${percentText(reused / tokens)} of ${n > 1 ? `these ${n} pictures` : 'this picture'} came from the cache${saved}.`;
+  if (n > 0 && reused > 0) return `${percentText(reused / tokens)} of ${n > 1 ? `these ${n} images` : 'this image'} came from the cache${saved}.`;
   if (n === 0 && cached >= kLittle) return `${percentText(cached)} of the question came from the cache${saved}.`;
   const known = served.cache.images.filter((image) => image.encoder === 'hit').length;
-  if (known > 0) return `${n > 1 ? 'The pictures were' : 'The picture was'} known and not encoded again; the rest was computed.`;
+  if (known > 0) return `${n > 1 ? 'The images were' : 'The image was'} known and not encoded again; the rest was computed.`;
   const reason = n > 0 ? served.cache.images[0].reason : served.cache.prefix_reason;
   return `Nothing came from the cache${reason ? `: ${missReason(reason, again)}` : ''}.`;
 }
@@ -80,7 +80,7 @@ export function keptSentence(answer) {
 
 export const firstToken = ({seen, served}) => seen.first ?? served?.timings_ms.ttft ?? null;
 
-// The sentences that an answer's card begins with; `again` as missReason takes it.
+// The sentences that an answer's card begins with; `again` as of missReason.
 export function verdict(answer, again = false) {
   const cut = answer.finish === 'length' ? 'It was cut at the limit of tokens.' : '';
   return [reuseSentence(answer, again), keptSentence(answer), cut].filter(Boolean);
