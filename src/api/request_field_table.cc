@@ -174,9 +174,9 @@ const std::array kFields = std::to_array<RequestField>({
      .fallback = "false"},
     {.name = "kv",
      .member = &F::kv,
-     .help = "KV cache policy: full (keep all), none (recompute every step), static, streaming, or a policy that "
-             "evicts, such as vlcache, pointer or snapkv:w=16+pyramid; `vlcache policies` lists all (default: full, or "
-             "auto if a budget is given)",
+     .help = "KV cache policy: full (keep all), none (recompute every step), static (keep all, in slots reserved up "
+             "front), streaming (sinks and a sliding window), or a policy that evicts, such as vlcache, pointer or "
+             "snapkv:w=16+pyramid; `vlcache policies` lists all (default: full, or auto if a budget is given)",
      .flag = "--kv,--kv-mode",
      .value_name = "POLICY",
      .body = Body::kVlcache},
