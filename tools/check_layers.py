@@ -58,9 +58,13 @@ BACKENDS = ("ops/ref/", "ops/cpu/", "ops/cuda/")
 FACTORY = ("ops/factory.cc",)
 
 
+def layer_with_rooms(path):
+    return max((layer for layer in ROOMS if path.startswith(layer + "/")), key=len, default=None)
+
+
 def room_of(path, layer):
-    parts = path.split("/")
-    return parts[1] if len(parts) > 2 and parts[0] == layer else ""
+    inside = path[len(layer) + 1:]
+    return inside.split("/")[0] if "/" in inside else ""
 
 
 def layer_of(path):
@@ -90,12 +94,13 @@ def problems(root):
             own = layer.split("/")[0]
             if to != own and to not in MAY_INCLUDE[layer] and not (is_test and to == "ops"):
                 yield f"{name}:{number}: {layer} must not include {target}"
-            if own in ROOMS and to == own and not is_test and "_testing" not in name and "_fuzz" not in name:
-                room, other = room_of(name, own), room_of(target, own)
-                if room not in ROOMS[own]:
-                    yield f"{name}: {own}/{room} is not a folder of this layer (tools/check_layers.py, docs/design.md)"
-                elif other != room and other not in ROOMS[own][room]:
-                    yield f"{name}:{number}: {own}/{room} must not include {target}"
+            whole = layer_with_rooms(name)
+            if whole and whole == layer_with_rooms(target) and not is_test and "_testing" not in name and "_fuzz" not in name:
+                room, other = room_of(name, whole), room_of(target, whole)
+                if room not in ROOMS[whole]:
+                    yield f"{name}: {whole}/{room} is not a folder of this layer (tools/check_layers.py, docs/design.md)"
+                elif other != room and other not in ROOMS[whole][room]:
+                    yield f"{name}:{number}: {whole}/{room} must not include {target}"
             for backend in BACKENDS:
                 inside = name.startswith(backend) or name in FACTORY or is_test
                 if target.startswith(backend) and not inside and target != backend + backend.split("/")[1] + "_options.h":
