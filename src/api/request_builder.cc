@@ -7,7 +7,7 @@
 #include "api/json_fields.h"
 #include "base/request_limits.h"
 #include "base/sha256.h"
-#include "engine/scheduler/generation.h"
+#include "engine/request.h"
 #include "io/chat/chat_templates.h"
 #include "policy/registry.h"
 

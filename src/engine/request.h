@@ -23,6 +23,7 @@
 
 namespace vlcache {
 
+class Engine;
 class Sequence;
 struct AnsweredPrompt;
 struct GeneratedToken;
@@ -221,5 +222,21 @@ struct GenerateResult {
   KvReport kv;
   CacheReport cache;
 };
+
+// A prompt of n_tokens where max_tokens fit.
+class PromptTooLong : public Error {
+ public:
+  PromptTooLong(const std::string& message, int64_t n_tokens, int64_t max_tokens)
+      : Error(ErrorCode::kInput, message), n_tokens_(n_tokens), max_tokens_(max_tokens) {}
+  int64_t n_tokens() const { return n_tokens_; }
+  int64_t max_tokens() const { return max_tokens_; }
+
+ private:
+  int64_t n_tokens_, max_tokens_;
+};
+
+// Throws PromptTooLong unless the prompt, which takes n_positions, leaves room for one token (for none with max_tokens
+// 0) in the model's context and in the policy's capacity.
+void check_prompt_fits(const Engine& engine, const Policy& policy, const PromptExtent& prompt, int32_t max_tokens);
 
 }  // namespace vlcache

@@ -17,7 +17,7 @@
 #include "base/sha256.h"
 #include "base/threads.h"
 #include "engine/prompt/document_reader.h"
-#include "engine/scheduler/generation.h"
+#include "engine/request.h"
 #include "io/tokenizer/tokenizer.h"
 #include "server/http/coded_error.h"
 #include "server/http/json_reply.h"

@@ -19,24 +19,6 @@ constexpr int32_t kRoomTokens = 1024;
 
 }  // namespace
 
-void check_prompt_fits(const Engine& engine, const Policy& policy, const PromptExtent& prompt, int32_t max_tokens) {
-  const int32_t n_needed = prompt.n_positions + (max_tokens > 0 ? 1 : 0);
-  if (policy.pattern().window == 0 && n_needed > engine.max_positions()) {
-    const std::string positions =
-        prompt.n_positions == prompt.n_tokens ? "" : " at " + std::to_string(prompt.n_positions) + " positions";
-    throw PromptTooLong("the prompt has " + std::to_string(prompt.n_tokens) + " tokens" + positions +
-                            "; the model's context is " + std::to_string(engine.max_positions()) +
-                            (max_tokens > 0 ? " and must hold the answer too" : ""),
-                        prompt.n_positions, engine.max_positions() - (max_tokens > 0 ? 1 : 0));
-  }
-  const int64_t capacity = engine.slot_capacity(policy);
-  if (capacity > 0 && prompt.n_tokens > capacity) {
-    throw PromptTooLong("the prompt has " + std::to_string(prompt.n_tokens) + " tokens; the " + policy.name() +
-                            " KV cache holds " + std::to_string(capacity),
-                        prompt.n_tokens, capacity);
-  }
-}
-
 Generation::Generation(Engine& engine, Request request)
     : engine_(engine),
       request_(std::move(request)),
@@ -92,11 +74,6 @@ RequestState Generation::next_state() {
     enter(computing());
   }
   return state_;
-}
-
-bool Generation::needs_whole_prompt() const {
-  const Policy& policy = sequence_ != nullptr ? sequence_->policy() : *request_.policy;
-  return policy.computes_as_full() && policy.capacity() == 0 && request_.prompt.evict_every == 0;
 }
 
 bool Generation::awaits_search(Deadline until) {

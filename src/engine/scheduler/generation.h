@@ -21,7 +21,6 @@ class PrefixReuse;
 class TokenStream;
 class WaitingPrompt;
 
-// size: seen by the queue, by steps and by what ends it.
 class Generation {
  public:
   // Throws Error(kInput) for options out of range, and for a prompt that cannot be answered (check_prompt_fits).
@@ -36,8 +35,6 @@ class Generation {
   bool cancelled() const { return request_.callbacks.cancelled && request_.callbacks.cancelled(); }
 
   // ---- while it waits ---------------------------------------------------------------------------------------------
-  // Whether the whole prompt is in the KV cache before its policy evicts anything.
-  bool needs_whole_prompt() const;
   // Its view of the caches.
   WaitingPrompt& waiting_prompt();
   // Whether the tiers are still being searched for its images, at `until` at the latest; start() comes after that.
@@ -52,16 +49,13 @@ class Generation {
   // Requests that must be computed before this one continues, to be called after whatever starts it or places its
   // images again: usually none. Otherwise this one is queued.
   std::vector<Request> take_origins();
-  // Whether a load is under way, at `until` at the latest, without which there is no next step; the same for a step
-  // that may stall, beside a load of KV, unless one has stalled before.
-  bool awaits_load(Deadline until) { return prefix_load_.loading(until) || images_.awaits_load(until); }
+  // Whether a load is under way, at `until` at the latest, for which the next step must wait. A step may run beside a
+  // load of KV, and stall, unless one has stalled before.
   bool awaits_load_to_stall(Deadline until) {
     return prefix_load_.loading_after_stall(until) || images_.awaits_load_to_stall(until);
   }
   // The state before the next step, for which loads are looked at.
   RequestState next_state();
-  // Reserves room in the tables for the answer, so that decoding allocates nothing but pages.
-  void make_room();
   // After a failed step: whether it failed for an image that could not be loaded. The request then continues without it
   // from what is computed already, or the same step is repeated once the image is loaded. Throws Error.
   bool go_on_without_load();
@@ -99,6 +93,10 @@ class Generation {
  private:
   void enter(RequestState state);
   RequestState computing() const;
+  // Whether a load is under way, at `until` at the latest, without which there is no next step.
+  bool awaits_load(Deadline until) { return prefix_load_.loading(until) || images_.awaits_load(until); }
+  // Reserves room in the tables for the answer, so that decoding allocates nothing but pages.
+  void make_room();
   void place_rest();
   void release();
   void find_stored_prefix(const Policy& policy);
@@ -147,21 +145,5 @@ class Generation {
     bool policy_acted = false;
   } answer_;
 };
-
-// A prompt of n_tokens where max_tokens fit.
-class PromptTooLong : public Error {
- public:
-  PromptTooLong(const std::string& message, int64_t n_tokens, int64_t max_tokens)
-      : Error(ErrorCode::kInput, message), n_tokens_(n_tokens), max_tokens_(max_tokens) {}
-  int64_t n_tokens() const { return n_tokens_; }
-  int64_t max_tokens() const { return max_tokens_; }
-
- private:
-  int64_t n_tokens_, max_tokens_;
-};
-
-// Throws PromptTooLong unless the prompt, which takes n_positions, leaves room for one token (for none with max_tokens
-// 0) in the model's context and in the policy's capacity.
-void check_prompt_fits(const Engine& engine, const Policy& policy, const PromptExtent& prompt, int32_t max_tokens);
 
 }  // namespace vlcache

@@ -126,7 +126,7 @@ Scheduler::Entry& Scheduler::last_running() {
 // Whether there are pages for its prompt beside those that the running requests' prompts still need. How much its
 // answer needs is not known, nor what a policy will free: when pages run out, requests are preempted.
 bool Scheduler::fits(Entry& entry) const {
-  if (n_running() == 0 || !entry.generation->needs_whole_prompt()) return true;
+  if (n_running() == 0 || !entry.generation->waiting_prompt().needs_whole_prompt()) return true;
   int64_t n_needed = entry.generation->result().n_prompt - entry.generation->waiting_prompt().n_matched();
   for (const Entry& other : requests_) {
     if (other.runs()) n_needed += other.generation->sequence()->n_pending();

@@ -18,6 +18,10 @@ WaitingPrompt::WaitingPrompt(Engine& engine, const Prompt& prompt, const PromptI
       in_tiers_(images.size(), nullptr),
       prefetched_(images.size(), false) {}
 
+bool WaitingPrompt::needs_whole_prompt() const {
+  return policy_.computes_as_full() && policy_.capacity() == 0 && prompt_.evict_every == 0;
+}
+
 // Looks the caches up again only if they have changed.
 void WaitingPrompt::look() {
   const int64_t prefix_version = engine_.kv().prefixes().version(), image_version = engine_.kv().image_kv().version();

@@ -24,6 +24,8 @@ class WaitingPrompt {
   // Tokens that would not be computed if it started now, in memory alone: the cached prefix, and images after it whose
   // KV is cached.
   int32_t n_matched();
+  // Whether the whole prompt is in the KV cache before its policy evicts anything.
+  bool needs_whole_prompt() const;
   // Whether it could reuse the image.
   bool wants(const Sha256Digest& image) const;
   // Whether an image that it could reuse is being recorded.

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "api/result_json.h"
-#include "engine/scheduler/generation.h"
+#include "engine/request.h"
 #include "server/http/json_reply.h"
 #include "server/http/random_id.h"
 #include "server/protocol/answer_style.h"
