@@ -7,6 +7,7 @@
 #include "api/json_fields.h"
 #include "base/request_limits.h"
 #include "base/sha256.h"
+#include "engine/prompt/prompt_media.h"
 #include "engine/request.h"
 #include "io/chat/chat_templates.h"
 #include "policy/registry.h"
@@ -26,7 +27,7 @@ Sha256Digest salt_of(std::string_view text) {
 
 Prompt prepare_chat(const Engine& engine, const nlohmann::ordered_json& messages, InputMedia media,
                     const TemplateInput& more, const PromptLimits& limits) {
-  engine.check_takes(media);  // before the template of a text model complains of their parts
+  engine.media().check_takes(media);  // before the template of a text model complains of their parts
   return engine.prepare_rendered(engine.chat_templates()->render(messages, engine.tokenizer(), more), std::move(media),
                                  limits);
 }
@@ -129,7 +130,7 @@ void RequestBuilder::check(const RequestFields& fields) {
   policy(fields);
   const ImageOptions options = image_options(fields);
   if (options.dedup) check_takes_dedup(engine_.model().config());
-  if (options.video_prune > 0) engine_.check_takes_videos();
+  if (options.video_prune > 0) engine_.media().check_takes_videos();
   check_reuse(fields.reuse.value_or("auto"));
   form(read_answer_format(fields.response_format));
 }

@@ -8,9 +8,7 @@
 #include "base/machine.h"
 #include "engine/image_entries.h"
 #include "engine/memory_plan.h"
-#include "engine/prompt/document_reader.h"
-#include "engine/prompt/image_reader.h"
-#include "engine/prompt/video_reader.h"
+#include "engine/prompt/prompt_media.h"
 #include "io/chat/chat_templates.h"
 #include "io/tokenizer/tokenizer.h"
 #include "model/processors/image_processor.h"
@@ -99,11 +97,8 @@ std::unique_ptr<Engine> Engine::load(const Checkpoint& checkpoint, const EngineO
   }
   engine->start(Model::load(checkpoint, config, *engine->backend_, load), options);
   if (processor != nullptr) {
-    engine->image_reader_ = std::make_unique<ImageReader>(*engine->model_, std::move(processor), make_processor);
-    engine->document_reader_ = std::make_unique<DocumentReader>(*engine->image_reader_);
-  }
-  if (video_processor != nullptr) {
-    engine->video_reader_ = std::make_unique<VideoReader>(*engine->model_, std::move(video_processor));
+    engine->media_ = std::make_unique<PromptMedia>(*engine->model_, std::move(processor), make_processor,
+                                                   std::move(video_processor));
   }
   engine->load_ms_ = ms_since(begin);
   return engine;
@@ -138,6 +133,7 @@ void Engine::start(std::unique_ptr<Model> model, const EngineOptions& options) {
                             ? options.kv_memory_bytes
                             : default_kv_bytes(usable_memory(), model_->weight_bytes(), options.cache_bytes);
   pools_ = std::make_unique<PagePools>(*backend_, kv_shape_, limit);
+  media_ = std::make_unique<PromptMedia>(*model_);
   kv_ = std::make_unique<KvServices>(*model_, *pools_, kv_shape_, options_);
   stepper_ = std::make_unique<Stepper>(*model_, kv_shape_.codec);
   replay_text_.max_positions = max_positions();
@@ -168,39 +164,11 @@ std::vector<int32_t> Engine::stop_token_ids() const {
   return ids;
 }
 
-void Engine::check_takes(const InputMedia& media) const {
-  const size_t n_images = std::visit([](const auto& list) { return list.size(); }, media.images);
-  if (n_images > 0) check_sees(std::to_string(n_images) + " image(s)");
-  if (!media.videos.empty()) check_takes_videos();
-}
-
-void Engine::check_takes_videos() const {
-  check_sees("videos");
-  if (video_reader_ != nullptr) return;
-  throw Error(ErrorCode::kInput,
-              "the model (" + model_->config().model_type + ") takes no video; pass frames as images");
-}
-
-void Engine::check_sees(const std::string& given) const {
-  if (image_reader_ != nullptr) return;
-  throw Error(ErrorCode::kInput,
-              "the model (" + model_->config().model_type + ") takes text only; " + given + " were given");
-}
-
-std::vector<EncodedImage> Engine::read_document(const DocumentRequest& request) const {
-  check_sees("pages of a PDF");
-  return document_reader_->read(request);
-}
-
-void Engine::forget_documents() const {
-  if (document_reader_ != nullptr) document_reader_->clear();
-}
-
 Prompt Engine::prepare(const RenderedChat& text, InputMedia media, bool add_special_tokens,
                        const PromptLimits& limits) const {
-  check_takes(media);
+  media_->check_takes(media);
   Prompt prompt;
-  read_media(text.text, std::move(media), prompt);
+  media_->read(text.text, std::move(media), prompt);
   const std::string expanded = model_->expand_prompt(text.text, prompt.images);
   EncodeLimits tokens{.max_tokens = limits.max_positions, .cancelled = limits.cancelled};
   for (const ImageTiles& image : prompt.images) tokens.max_tokens += model_->n_image_tokens(image);
@@ -214,26 +182,6 @@ Prompt Engine::prepare(const RenderedChat& text, InputMedia media, bool add_spec
   prompt.replay_text = replay_text_;
   prompt.in_thought = text.in_thought;
   return prompt;
-}
-
-// Sets the images of a prompt, among them the units of its videos, in the order of the placeholders.
-void Engine::read_media(std::string_view text, InputMedia media, Prompt& prompt) const {
-  const size_t n_images = std::visit([](const auto& list) { return list.size(); }, media.images);
-  const std::vector<PlaceholderKind> order = media_order(model_->config(), text, n_images, media.videos.size());
-  if (media.videos.empty()) {
-    if (image_reader_ != nullptr) image_reader_->read(std::move(media.images), prompt);
-    return;
-  }
-  Prompt images;
-  image_reader_->read(std::move(media.images), images);
-  size_t next_image = 0, next_video = 0;
-  for (const PlaceholderKind kind : order) {
-    if (kind == PlaceholderKind::kVideo) {
-      video_reader_->read(media.videos[next_video++], prompt);
-    } else {
-      images.move_image(next_image++, prompt);
-    }
-  }
 }
 
 // Sets each token's class. The tokenizer may have tokens that the model lacks: a fine-tune's added <pad>.
@@ -261,7 +209,7 @@ Prompt Engine::prepare_rendered(const RenderedChat& chat, InputMedia media, cons
   // As transformers: a processor adds special tokens unless the template has written the first one, a bare tokenizer
   // never does.
   const std::string bos = tokenizer_->special_token("bos_token");
-  const bool add_special_tokens = image_reader_ != nullptr && !(!bos.empty() && chat.text.starts_with(bos));
+  const bool add_special_tokens = media_->takes_images() && !(!bos.empty() && chat.text.starts_with(bos));
   return prepare(chat, std::move(media), add_special_tokens, limits);
 }
 

@@ -23,11 +23,8 @@
 namespace vlcache {
 
 class ChatTemplates;
-class DocumentReader;
-class ImageReader;
+class PromptMedia;
 class Tokenizer;
-class VideoReader;
-struct DocumentRequest;
 struct RenderedChat;
 
 struct EngineOptions {
@@ -95,15 +92,8 @@ class Engine {
   // A conversation as the chat template has rendered it; its images and its videos, each in the order of their
   // placeholders.
   Prompt prepare_rendered(const RenderedChat& chat, InputMedia media, const PromptLimits& limits = {}) const;
-  // Throws Error(kInput) for images or videos that the model cannot take.
-  void check_takes(const InputMedia& media) const;
-  bool takes_videos() const { return video_reader_ != nullptr; }
-  // The same for videos alone, before one is decoded.
-  void check_takes_videos() const;
-  // The pages of a document as images. Throws Error(kInput) if the model cannot take images, else what
-  // DocumentReader::read throws. Takes as long as drawing takes: not for the inference thread. Any thread.
-  std::vector<EncodedImage> read_document(const DocumentRequest& request) const;
-  void forget_documents() const;  // pages that were drawn
+  // Reads images, videos and documents.
+  const PromptMedia& media() const { return *media_; }
   // Null: the model has no tokenizer, hence no text.
   const ChatTemplates* chat_templates() const { return chat_templates_.get(); }
   // Token ids as they are, no images.
@@ -123,8 +113,6 @@ class Engine {
   Engine() = default;
   void start(std::unique_ptr<Model> model, const EngineOptions& options);
   Prompt prepare(const RenderedChat& text, InputMedia media, bool add_special_tokens, const PromptLimits& limits) const;
-  void read_media(std::string_view text, InputMedia media, Prompt& prompt) const;
-  void check_sees(const std::string& given) const;
   void classify(Prompt& prompt) const;
   void write_replay_text();
 
@@ -133,9 +121,7 @@ class Engine {
   std::unique_ptr<Model> model_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<ChatTemplates> chat_templates_;
-  std::unique_ptr<ImageReader> image_reader_;        // null: the model takes text alone
-  std::unique_ptr<VideoReader> video_reader_;        // null: the model takes no video
-  std::unique_ptr<DocumentReader> document_reader_;  // where there is an image_reader_
+  std::unique_ptr<PromptMedia> media_;
   ReplayText replay_text_;
   KvShape kv_shape_;
   std::unique_ptr<PagePools> pools_;

@@ -17,6 +17,7 @@
 #include "base/sha256.h"
 #include "base/threads.h"
 #include "engine/prompt/document_reader.h"
+#include "engine/prompt/prompt_media.h"
 #include "engine/request.h"
 #include "io/tokenizer/tokenizer.h"
 #include "server/http/coded_error.h"
@@ -320,10 +321,10 @@ ChatLimits Api::limits_of(const ExchangePtr& exchange) {
   };
   limits.read_document = [this, cancelled](DocumentRequest request) {
     request.cancelled = cancelled();
-    return engine_.read_document(request);
+    return engine_.media().read_document(request);
   };
   limits.read_video = [this, cancelled](VideoRequest request) {
-    engine_.check_takes_videos();
+    engine_.media().check_takes_videos();
     request.cancelled = cancelled();
     return input_video(std::move(request)).input;
   };

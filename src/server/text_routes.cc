@@ -2,6 +2,7 @@
 
 #include "api/json_fields.h"
 #include "base/error.h"
+#include "engine/prompt/prompt_media.h"
 #include "io/tokenizer/tokenizer.h"
 
 namespace vlcache {
@@ -61,11 +62,11 @@ OrderedJson props_json(const Engine& engine, const std::string& model_name, cons
                      {"frequency_penalty", s.frequency_penalty},
                      {"repeat_penalty", s.repetition_penalty},
                      {"n_predict", defaults.max_tokens == INT32_MAX ? -1 : defaults.max_tokens}};
-  return {
-      {"default_generation_settings", {{"n_ctx", engine.max_positions()}, {"params", std::move(params)}}},
-      {"total_slots", n_parallel},
-      {"model_alias", model_name},
-      {"modalities", {{"vision", engine.model().sees_images()}, {"video", engine.takes_videos()}, {"audio", false}}}};
+  return {{"default_generation_settings", {{"n_ctx", engine.max_positions()}, {"params", std::move(params)}}},
+          {"total_slots", n_parallel},
+          {"model_alias", model_name},
+          {"modalities",
+           {{"vision", engine.model().sees_images()}, {"video", engine.media().takes_videos()}, {"audio", false}}}};
 }
 
 }  // namespace vlcache

@@ -15,6 +15,7 @@
 #include "cli/flags/request.h"
 #include "cli/terminal/markdown.h"
 #include "cli/terminal/progress.h"
+#include "engine/prompt/prompt_media.h"
 #include "engine/request.h"
 #include "engine/reuse/shortened_prefix.h"
 #include "engine/scheduler/image_selection.h"
@@ -265,13 +266,13 @@ void Conversation::load_from(const std::string& path) {
       document.text = fields_.pdf_text.value_or(false);
       document.numbered = true;
       document.cancelled = interrupted;
-      std::ranges::move(engine_.read_document(document), std::back_inserter(pages));
+      std::ranges::move(engine_.media().read_document(document), std::back_inserter(pages));
     }
     turn.documents.clear();
     turn.images.insert(turn.images.begin(), std::make_move_iterator(pages.begin()),
                        std::make_move_iterator(pages.end()));
     for (ChatVideo& video : turn.videos) {
-      engine_.check_takes_videos();
+      engine_.media().check_takes_videos();
       video.request.cancelled = interrupted;
       video.input = input_video(video.request).input;
     }

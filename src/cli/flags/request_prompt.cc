@@ -12,6 +12,7 @@
 #include "cli/flags/request.h"
 #include "engine/engine.h"
 #include "engine/prompt/document_reader.h"
+#include "engine/prompt/prompt_media.h"
 #include "io/checkpoint/checkpoint.h"
 #include "io/document/page_selection.h"
 #include "io/video/video_file.h"
@@ -187,17 +188,18 @@ std::vector<EncodedImage> read_images(const Engine& engine, const std::string& p
     images.push_back(std::move(image));
     return images;
   }
-  return engine.read_document({.document = std::move(image),
-                               .name = std::filesystem::path(file.path).filename(),
-                               .pages = file.pages,
-                               .advice = "select pages: " + file.path + "#1-" + std::to_string(PdfRequest::kMaxPages),
-                               .text = pdf_text,
-                               .numbered = true,
-                               .cancelled = interrupted});
+  return engine.media().read_document(
+      {.document = std::move(image),
+       .name = std::filesystem::path(file.path).filename(),
+       .pages = file.pages,
+       .advice = "select pages: " + file.path + "#1-" + std::to_string(PdfRequest::kMaxPages),
+       .text = pdf_text,
+       .numbered = true,
+       .cancelled = interrupted});
 }
 
 ProbedVideo probed_video(const Engine& engine, const VideoPath& path, const ImageOptions& options) {
-  if (path.probed == nullptr) engine.check_takes_videos();
+  if (path.probed == nullptr) engine.media().check_takes_videos();
   ProbedVideo video = path.probed != nullptr ? *path.probed : probe(path);
   video.input.options = options;
   return video;

@@ -8,6 +8,7 @@
 #include "base/json_text.h"
 #include "engine/engine.h"
 #include "engine/image_entries.h"
+#include "engine/prompt/prompt_media.h"
 #include "server/http/json_reply.h"
 
 namespace vlcache {
@@ -115,7 +116,7 @@ void CacheRoutes::reset(const ExchangePtr& exchange) {
   named_images_.clear();
   responses_.clear();
   inference_.between_steps([exchange](Engine& engine) {
-    engine.forget_documents();
+    engine.media().forget_documents();
     exchange->send(json_response({{"freed_bytes", engine.kv().reset()}}));
   });
 }
