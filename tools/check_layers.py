@@ -53,6 +53,8 @@ ROOMS = {
 }
 # Rooms that see fewer layers than the rest of their layer.
 MAY_INCLUDE["server/http"] = {"base"}
+# Headers that no file outside their layer may include.
+PRIVATE = ("engine/engine_caches.h",)
 # Backends see the contract, not each other; only the factory sees all of them.
 BACKENDS = ("ops/ref/", "ops/cpu/", "ops/cuda/")
 FACTORY = ("ops/factory.cc",)
@@ -94,6 +96,8 @@ def problems(root):
             own = layer.split("/")[0]
             if to != own and to not in MAY_INCLUDE[layer] and not (is_test and to == "ops"):
                 yield f"{name}:{number}: {layer} must not include {target}"
+            if target in PRIVATE and to != own:
+                yield f"{name}:{number}: only {to}/ may include {target}"
             whole = layer_with_rooms(name)
             if whole and whole == layer_with_rooms(target) and not is_test and "_testing" not in name and "_fuzz" not in name:
                 room, other = room_of(name, whole), room_of(target, whole)

@@ -190,7 +190,7 @@ double ReuseTuner::score(const ReuseCase& c, std::span<const int32_t> tokens) co
 ReuseTuner::Records ReuseTuner::take(const Prompt& prompt, size_t n_new) {
   Records records(prompt.images.size());
   for (size_t i = n_new; i < records.size(); ++i) {
-    records[i] = engine_.kv().image_kv().find<ImageKv>(image_key(prompt.images[i]));
+    records[i] = engine_.kv().find_image_kv(image_key(prompt.images[i]));
     if (records[i] != nullptr) continue;
     throw Error(ErrorCode::kInput, "the KV of " + std::to_string(records.size()) +
                                        " images does not fit into the cache; --cache-ram gives it more room");
@@ -199,16 +199,16 @@ ReuseTuner::Records ReuseTuner::take(const Prompt& prompt, size_t n_new) {
 }
 
 void ReuseTuner::put(const Prompt& prompt, const Records& records) {
-  engine_.kv().image_kv().clear();
+  engine_.kv().forget_image_kv();
   for (size_t i = 0; i < records.size(); ++i) {
     if (records[i] == nullptr) continue;
-    engine_.kv().image_kv().put(image_key(prompt.images[i]), records[i], records[i]->bytes(), /*cost=*/1);
+    engine_.kv().put_image_kv(image_key(prompt.images[i]), records[i]);
   }
 }
 
 // The records of the images, each computed as it was seen before.
 ReuseTuner::Records ReuseTuner::known(const ReuseCase& c, const Prompt& prompt) {
-  engine_.kv().image_kv().clear();
+  engine_.kv().forget_image_kv();
   for (size_t i = c.n_new; i < c.images.size(); ++i) {
     Request request;
     request.prompt =
@@ -291,7 +291,7 @@ KvError ReuseTuner::errors_after_loaded(const Prompt& prompt, const Sequence& ri
 
 ReuseTuner::Profile ReuseTuner::profile(const ReuseCase& c, const std::vector<double>& levels) {
   const Prompt prompt = this->prompt(c);
-  engine_.kv().image_kv().clear();
+  engine_.kv().forget_image_kv();
   const Answer full = answer(prompt.copy(), recording(), nullptr);
   const Records right = take(prompt, c.n_new), old = known(c, prompt);
   std::vector<std::shared_ptr<ImageKv>> mixed(old.size());  // right in one layer up to a level, elsewhere as before
@@ -320,7 +320,7 @@ ReuseTuner::Profile ReuseTuner::profile(const ReuseCase& c, const std::vector<do
     copy(old, layer, 1);
   }
   const Prompt longer = followed(prompt, full.tokens);
-  engine_.kv().image_kv().clear();
+  engine_.kv().forget_image_kv();
   const std::unique_ptr<Sequence> all_computed = compute(longer, {});
   put(prompt, records);
   const std::vector<int32_t> tokens = tokens_of_last_image(longer);

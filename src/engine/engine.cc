@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/machine.h"
-#include "engine/image_entries.h"
+#include "engine/engine_caches.h"
 #include "engine/memory_plan.h"
 #include "engine/prompt/prompt_media.h"
 #include "io/chat/chat_templates.h"
@@ -134,7 +134,8 @@ void Engine::start(std::unique_ptr<Model> model, const EngineOptions& options) {
                             : default_kv_bytes(usable_memory(), model_->weight_bytes(), options.cache_bytes);
   pools_ = std::make_unique<PagePools>(*backend_, kv_shape_, limit);
   media_ = std::make_unique<PromptMedia>(*model_);
-  kv_ = std::make_unique<KvServices>(*model_, *pools_, kv_shape_, options_);
+  caches_ = std::make_unique<EngineCaches>(*model_, *pools_, kv_shape_, options_);
+  kv_ = std::make_unique<KvServices>(*caches_);
   stepper_ = std::make_unique<Stepper>(*model_, kv_shape_.codec);
   replay_text_.max_positions = max_positions();
   if (tokenizer_ != nullptr) write_replay_text();

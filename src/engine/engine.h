@@ -23,6 +23,7 @@
 namespace vlcache {
 
 class ChatTemplates;
+class EngineCaches;
 class PromptMedia;
 class Tokenizer;
 struct RenderedChat;
@@ -105,9 +106,10 @@ class Engine {
   int64_t token_bytes() const;
   // Slots per head that a policy reserves; 0: none, they are added as needed.
   int64_t slot_capacity(const Policy& policy) const;
-  // What is kept beyond running requests.
+  // What callers may do with what is kept beyond running requests; the caches themselves, for engine/ alone.
   KvServices& kv() { return *kv_; }
   const KvServices& kv() const { return *kv_; }
+  EngineCaches& caches() { return *caches_; }
 
  private:
   Engine() = default;
@@ -125,6 +127,7 @@ class Engine {
   ReplayText replay_text_;
   KvShape kv_shape_;
   std::unique_ptr<PagePools> pools_;
+  std::unique_ptr<EngineCaches> caches_;
   std::unique_ptr<KvServices> kv_;
   std::unique_ptr<Stepper> stepper_;
   double load_ms_ = 0;

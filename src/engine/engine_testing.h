@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "engine/engine.h"
+#include "engine/engine_caches.h"
 #include "engine/request.h"
 #include "engine/scheduler/scheduler.h"
 #include "policy/registry.h"
@@ -95,9 +96,9 @@ inline std::vector<int32_t> answer_alone(Engine& engine, const std::vector<int32
 
 // Only what the prefix cache holds is in use, and all of it can be freed.
 inline void expect_no_page_lost(Engine& engine) {
-  EXPECT_EQ(engine.pools().used_bytes(), engine.kv().prefixes().bytes());
-  EXPECT_LE(engine.kv().cache_budget().used_bytes(), engine.kv().cache_budget().max_bytes());
-  engine.kv().prefixes().clear();
+  EXPECT_EQ(engine.pools().used_bytes(), engine.caches().prefixes().bytes());
+  EXPECT_LE(engine.caches().cache_budget().used_bytes(), engine.caches().cache_budget().max_bytes());
+  engine.caches().prefixes().clear();
   EXPECT_EQ(engine.pools().used_bytes(), 0);
 }
 

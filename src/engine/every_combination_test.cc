@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <set>
 
+#include "engine/engine_caches.h"
 #include "engine/policies_testing.h"
 #include "engine/scheduler/accounting_testing.h"
 #include "engine/sequence/sequence.h"
@@ -140,13 +141,13 @@ class EveryCombination : public testing::Test {
     std::vector<Outcome> alone;
     const Outcome second = second_turn(c);
     for (int which = 0; which < kPrompts; ++which) {
-      engine_->kv().prefixes().clear();
+      engine_->caches().prefixes().clear();
       alone.push_back(run(request(c, which)));
       EXPECT_TRUE(alone.back().error.empty() == !alone.back().ids.empty());
     }
     for (const char* chooser : {static_cast<const char*>(nullptr), "static:r=0.2"}) {
-      engine_->kv().prefixes().clear();
-      engine_->kv().image_kv().clear();
+      engine_->caches().prefixes().clear();
+      engine_->caches().image_kv().clear();
       for (int round = 0; round < 2; ++round) {  // at first nothing is known, then all of it
         Scheduler scheduler(*engine_);
         Accounts accounts(*engine_);
@@ -169,8 +170,8 @@ class EveryCombination : public testing::Test {
 
   // A conversation continues with what was left of its KV.
   Outcome second_turn(const Combination& c) {
-    engine_->kv().prefixes().clear();
-    engine_->kv().image_kv().clear();
+    engine_->caches().prefixes().clear();
+    engine_->caches().image_kv().clear();
     Request first = request(c, 1);
     if (!first.policy->vision_layers().empty()) return {};  // it chooses image tokens, which a sequence of ours has not
     const std::unique_ptr<Sequence> sequence = engine_->new_sequence(first.prompt, first.policy);

@@ -1,121 +1,73 @@
 #include "engine/kv_services.h"
 
-#include <algorithm>
-
-#include "engine/engine.h"
+#include "base/error.h"
+#include "engine/engine_caches.h"
+#include "reuse/image_kv.h"
 #include "reuse/prefix_cache.h"
 #include "reuse/prefix_saver.h"
-#include "reuse/prefix_store.h"
-#include "store/tier_chain.h"
 
 namespace vlcache {
-namespace {
 
-constexpr double kRecentTokens = 8192;            // of prompts that tell what a token costs
-constexpr int64_t kLeastQueuedBytes = 256 << 20;  // of what waits to be stored: a few images of any model
-
-}  // namespace
-
-KvServices::KvServices(const Model& model, PagePools& pools, const KvShape& shape, const EngineOptions& options)
-    : model_(model) {
-  budget_ = std::make_unique<CacheBudget>(options.cache_bytes);
-  encoder_outputs_ = std::make_unique<DigestCache>(*budget_);
-  image_kv_ = std::make_unique<DigestCache>(*budget_);
-  prefixes_ = std::make_unique<PrefixCache>(*budget_, pools, shape);
-  if (!options.tiers.empty()) {
-    tiers_ = std::make_unique<TierChain>(options.tiers, std::max(options.cache_bytes / 2, kLeastQueuedBytes));
-    tiers_->set_model(model_.fingerprint());
-    const ImageStore::Options images{.admit = options.cache_admit, .deadline_ms = options.cache_deadline_ms};
-    image_store_ = std::make_unique<ImageStore>(*tiers_, images, model_.fingerprint(), shape, options.cache_form,
-                                                model_.compute_dtype(), model_.output_width());
-    image_prefetch_ = std::make_unique<ImagePrefetch>(*budget_, *image_kv_, *image_store_, shape, options.cache_form);
-    prefix_store_ = std::make_unique<PrefixStore>(*tiers_, model_.fingerprint(), shape, pools);
-    const auto empty = [&, shape] { return KvCache(pools, model.backend(), shape); };
-    prefix_saver_ =
-        std::make_unique<PrefixSaver>(make_prefix_places(*prefix_store_, *prefixes_, empty), options.save_prefixes);
-  }
-  image_entries_ = std::make_unique<ImageEntries>(*image_kv_, *encoder_outputs_, *prefixes_, image_store_.get(),
-                                                  prefix_store_.get());
-}
+KvServices::KvServices(EngineCaches& caches)
+    : caches_(caches),
+      image_entries_(std::make_unique<ImageEntries>(caches.image_kv(), caches.encoder_outputs(), caches.prefixes(),
+                                                    caches.image_store(), caches.prefix_store())) {}
 
 KvServices::~KvServices() = default;
 
-void KvServices::save_prefixes(Deadline deadline) {
-  if (prefix_saver_ != nullptr) prefix_saver_->save_all(deadline);
-}
-
-void KvServices::queue_prefixes() {
-  if (prefix_saver_ != nullptr) prefix_saver_->save_all();
-}
-
-void KvServices::prompt_computed(int32_t n_tokens, double ms) {
-  if (n_tokens < kPageSlots) return;  // a step of few rows says little about a long one
-  recent_tokens_ += n_tokens;
-  recent_ms_ += ms;
-  if (recent_tokens_ > kRecentTokens) {
-    recent_ms_ *= kRecentTokens / recent_tokens_;
-    recent_tokens_ = kRecentTokens;
-  }
-}
-
 CacheTotals KvServices::totals() const {
-  CacheTotals totals = totals_;
-  totals.max_bytes = budget_->max_bytes();
+  CacheTotals totals = caches_.counts();
+  totals.max_bytes = caches_.cache_budget().max_bytes();
   const auto held = [](CacheTotals::Cache& cache, const auto& stats) {
     cache.bytes = stats.bytes;
     cache.n_evictions = stats.n_evictions;
   };
-  held(totals.prefix, prefixes_->stats());
-  held(totals.image_kv, image_kv_->stats());
-  held(totals.encoder, encoder_outputs_->stats());
-  if (tiers_ != nullptr) totals.tiers = tiers_->stats();
+  held(totals.prefix, caches_.prefixes().stats());
+  held(totals.image_kv, caches_.image_kv().stats());
+  held(totals.encoder, caches_.encoder_outputs().stats());
+  if (caches_.tiers() != nullptr) totals.tiers = caches_.tiers()->stats();
   return totals;
 }
 
-std::shared_ptr<const VisionOutput> KvServices::find_embeddings(const Sha256Digest& key) {
-  auto known = encoder_outputs_->find<VisionOutput>(key);
-  if (known != nullptr && image_store_ != nullptr) {
-    image_store_->rows_used(key, known->record(), known, /*computed=*/false);
-  }
-  return known;
-}
-
-std::shared_ptr<const VisionOutput> KvServices::keep_encoded(const Sha256Digest& key, VisionOutput embeddings,
-                                                             double ms) {
-  auto output = std::make_shared<const VisionOutput>(std::move(embeddings));
-  if (image_store_ != nullptr) image_store_->rows_used(key, output->record(), output, /*computed=*/true, ms);
-  encoder_outputs_->put(key, output, output->storage.bytes(), ms);
-  return output;
-}
-
-KvServices::LoadedEmbeddings KvServices::load_embeddings(const ImageTiles& image, const Sha256Digest& key,
-                                                         ChainedTier& from, Deadline by) const {
-  auto output = std::make_shared<VisionOutput>(model_.allocate_output(model_.n_image_tokens(image)));
-  auto load = image_store_->load_rows(key, output->record(), output, from, by);
-  return {.output = std::move(output), .load = std::move(load), .begin = Clock::now()};
-}
-
-void KvServices::keep_embeddings(const Sha256Digest& key, const LoadedEmbeddings& loaded) {
-  image_store_->rows_loaded(key, loaded.output->record(), loaded.output, *loaded.load);
-  encoder_outputs_->put(key, loaded.output, loaded.output->storage.bytes(), ms_since(loaded.begin));
-}
-
-bool KvServices::holds_image(const Sha256Digest& key, bool kv) const {
-  return encoder_outputs_->contains(key) && (!kv || image_kv_->contains(key));
-}
+void KvServices::forget_counts() { caches_.counts() = {}; }
 
 int64_t KvServices::reset() {
-  const int64_t before = budget_->used_bytes();
+  const int64_t before = caches_.cache_budget().used_bytes();
   image_entries_->unpin_all();
-  prefixes_->clear();
+  caches_.prefixes().clear();
   forget_images();
-  return before - budget_->used_bytes();
+  return before - caches_.cache_budget().used_bytes();
 }
 
 void KvServices::forget_images() {
-  image_kv_->clear();
-  encoder_outputs_->clear();
-  similar_images_.clear();
+  caches_.image_kv().clear();
+  caches_.encoder_outputs().clear();
+  caches_.similar_images().clear();
+}
+
+void KvServices::save_prefixes(Deadline deadline) {
+  if (caches_.prefix_saver() != nullptr) caches_.prefix_saver()->save_all(deadline);
+}
+
+void KvServices::queue_prefixes() {
+  if (caches_.prefix_saver() != nullptr) caches_.prefix_saver()->save_all();
+}
+
+TierChain* KvServices::tiers() { return caches_.tiers(); }
+
+std::shared_ptr<const ImageKv> KvServices::find_image_kv(const Sha256Digest& key) {
+  return caches_.image_kv().find<ImageKv>(key);
+}
+
+void KvServices::put_image_kv(const Sha256Digest& key, const std::shared_ptr<const ImageKv>& kv) {
+  caches_.image_kv().put(key, kv, kv->bytes(), /*cost=*/1);
+}
+
+void KvServices::forget_image_kv() { caches_.image_kv().clear(); }
+
+void KvServices::store_image_kv(const Sha256Digest& key, const std::shared_ptr<const ImageKv>& kv) {
+  CHECK(caches_.image_store() != nullptr);
+  caches_.image_store()->used(key, kv, /*computed=*/true);
 }
 
 }  // namespace vlcache

@@ -1,40 +1,30 @@
-// KvServices: what an engine keeps beyond running requests, KV of prefixes and images and embeddings, in memory and in
-// tiers: what it holds, which images are pinned, and the caches themselves for the engine's own folders.
+// KvServices: what callers may do with the KV and embeddings that an engine keeps beyond running requests: totals, list
+// and pins of images, reset, storing. The caches themselves are EngineCaches, for engine/ alone.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <set>
 
 #include "base/clock.h"
-#include "cache/page_pools.h"
 #include "engine/cache_totals.h"
 #include "engine/image_entries.h"
-#include "model/image_tiles.h"
-#include "model/model.h"
-#include "reuse/cache_budget.h"
-#include "reuse/image_prefetch.h"
-#include "reuse/image_store.h"
-#include "reuse/reuse_rules.h"
-#include "reuse/similar_images.h"
+#include "store/tier_chain.h"
 
 namespace vlcache {
 
-class PrefixCache;
-class PrefixSaver;
-class PrefixStore;
-struct EngineOptions;
+class EngineCaches;
+class ImageKv;
 
 // Called by the thread that drives the engine.
 class KvServices {
  public:
-  // All outlive this.
-  KvServices(const Model& model, PagePools& pools, const KvShape& shape, const EngineOptions& options);
+  // The other outlives this.
+  explicit KvServices(EngineCaches& caches);
   ~KvServices();
 
   // Counts since loading, and what the caches hold now.
   CacheTotals totals() const;
-  void forget_counts() { totals_ = {}; }
+  void forget_counts();
   // The images in memory: list, pin, drop.
   ImageEntries& images() { return *image_entries_; }
   // Unpins all images and forgets all that memory keeps beyond running requests; tiers keep theirs. Returns the bytes
@@ -47,65 +37,19 @@ class KvServices {
   // The same without waiting, as far as the queue has room; for a moment in which the user reads.
   void queue_prefixes();
   // Null: nothing is kept beyond the process.
-  TierChain* tiers() { return tiers_.get(); }
+  TierChain* tiers();
 
-  // What follows is for the engine's own folders, and for measurements (analysis, bench) that set up a cache.
-
-  // A request has ended.
-  void count(const CacheReport& report, int32_t n_prompt) { totals_.add(report, n_prompt); }
-  const CacheBudget& cache_budget() const { return *budget_; }
-  PrefixCache& prefixes() { return *prefixes_; }
-  // ImageKv by image_key, of KV that was computed exactly, in EngineOptions::cache_form.
-  DigestCache& image_kv() { return *image_kv_; }
-  DigestCache& encoder_outputs() { return *encoder_outputs_; }
-  // Null, all four: nothing is kept beyond the process.
-  ImageStore* image_store() { return image_store_.get(); }
-  ImagePrefetch* image_prefetch() { return image_prefetch_.get(); }
-  PrefixStore* prefix_store() { return prefix_store_.get(); }
-  PrefixSaver* prefix_saver() { return prefix_saver_.get(); }
-  // Images whose KV is being recorded: other requests with the same image wait for it.
-  std::set<Sha256Digest>& images_in_work() { return images_in_work_; }
-  // A prompt computed this many tokens in this time, encoding included.
-  void prompt_computed(int32_t n_tokens, double ms);
-  // What a token of a prompt has cost of late; 0: not measured.
-  double ms_per_token() const { return recent_tokens_ > 0 ? recent_ms_ / recent_tokens_ : 0; }
-  // An image stood where its KV could not be recorded for others. True: not for the first time.
-  bool lacks_origin_again(const Sha256Digest& image) { return images_without_origin_.again(image); }
-  // Images whose KV other images may take, as far as requests with ReuseOptions::similar have shown what is in them.
-  SimilarImages& similar_images() { return similar_images_; }
-  // Whether memory has an image's embeddings, and its KV if that is of use.
-  bool holds_image(const Sha256Digest& key, bool kv) const;
-
-  // Embeddings in memory of the image whose image_key is `key`; null: none.
-  std::shared_ptr<const VisionOutput> find_embeddings(const Sha256Digest& key);
-  // Those that the encoder has given, which took `ms`.
-  std::shared_ptr<const VisionOutput> keep_encoded(const Sha256Digest& key, VisionOutput embeddings, double ms);
-  // Embeddings on their way from a tier: undefined until the load is ready, then to be kept. Until `by`.
-  struct LoadedEmbeddings {
-    std::shared_ptr<VisionOutput> output;
-    std::unique_ptr<ImageLoad> load;
-    Clock::time_point begin;
-  };
-  LoadedEmbeddings load_embeddings(const ImageTiles& image, const Sha256Digest& key, ChainedTier& from,
-                                   Deadline by) const;
-  void keep_embeddings(const Sha256Digest& key, const LoadedEmbeddings& loaded);
+  // ---- for measurements that set up the caches (analysis, bench) ----------------------------------------------------
+  // Images' exact KV, by image_key. Null: memory does not have it.
+  std::shared_ptr<const ImageKv> find_image_kv(const Sha256Digest& key);
+  void put_image_kv(const Sha256Digest& key, const std::shared_ptr<const ImageKv>& kv);
+  void forget_image_kv();
+  // Queues it to be stored in the tiers, as when a request has computed it. CHECKs that there are tiers.
+  void store_image_kv(const Sha256Digest& key, const std::shared_ptr<const ImageKv>& kv);
 
  private:
-  const Model& model_;
-  std::unique_ptr<CacheBudget> budget_;  // outlives the caches under it
-  std::unique_ptr<DigestCache> encoder_outputs_, image_kv_;
-  std::unique_ptr<PrefixCache> prefixes_;
-  std::unique_ptr<TierChain> tiers_;  // outlives what is stored through it
-  std::unique_ptr<ImageStore> image_store_;
-  std::unique_ptr<ImagePrefetch> image_prefetch_;
-  std::unique_ptr<PrefixStore> prefix_store_;
-  std::unique_ptr<PrefixSaver> prefix_saver_;
+  EngineCaches& caches_;
   std::unique_ptr<ImageEntries> image_entries_;
-  SimilarImages similar_images_;
-  CacheTotals totals_;                        // of requests that have ended
-  double recent_tokens_ = 0, recent_ms_ = 0;  // of prompts
-  std::set<Sha256Digest> images_in_work_;
-  ImagesWithoutOrigin images_without_origin_;
 };
 
 }  // namespace vlcache

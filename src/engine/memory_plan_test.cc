@@ -2,6 +2,7 @@
 #include "engine/memory_plan.h"
 
 #include "base/machine.h"
+#include "engine/engine_caches.h"
 #include "engine/engine_testing.h"
 
 namespace vlcache {
@@ -22,7 +23,7 @@ TEST(MemoryPlan, EngineFollowsThePlan) {
   const std::unique_ptr<Engine> engine = make_engine(2, "auto", /*kv_memory_bytes=*/0, "llama", 4096, cache);
   ASSERT_GT(engine->model().weight_bytes(), 0);
   EXPECT_EQ(engine->pools().max_bytes(), default_kv_bytes(usable, engine->model().weight_bytes(), cache));
-  EXPECT_EQ(engine->kv().cache_budget().max_bytes(), cache);
+  EXPECT_EQ(engine->caches().cache_budget().max_bytes(), cache);
   EXPECT_EQ(make_engine(2, "auto", 5 << 20)->pools().max_bytes(), 5 << 20);
 }
 

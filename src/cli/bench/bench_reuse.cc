@@ -14,6 +14,7 @@
 #include "cli/bench/bench_engine.h"
 #include "cli/terminal/progress.h"
 #include "engine/scheduler/scheduler.h"
+#include "reuse/image_kv.h"
 #include "reuse/reuse_chooser.h"
 
 namespace vlcache {
@@ -46,7 +47,7 @@ class ReuseBench {
   void run(int n_images) {
     images_.clear();
     for (int i = 0; i < n_images; ++i) images_.push_back(random_image());
-    engine_.kv().image_kv().clear();
+    engine_.kv().forget_image_kv();
     ProgressBar bar(format("measuring %d image%s", n_images, n_images == 1 ? "" : "s"));
     bar.update(0, 1);
     std::vector<Row> rows = flags_.exact_prefix ? exact_rows() : chooser_rows();
@@ -82,7 +83,7 @@ class ReuseBench {
       request.callbacks.cancelled = [&] {  // before every step: a save is always in progress
         Sha256Digest image{};
         std::memcpy(image.data(), &(state_ += kSplitmixStep), sizeof state_);
-        if (saves) engine_.kv().image_store()->used(image, kv, /*computed=*/true);
+        if (saves) engine_.kv().store_image_kv(image, kv);
         return interrupted();
       };
       const TierStats before = engine_.kv().tiers()->stats().at(0).stats;

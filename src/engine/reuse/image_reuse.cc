@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "engine/engine.h"
+#include "engine/engine_caches.h"
 #include "reuse/image_keep.h"
 #include "reuse/reuse_rules.h"
 
@@ -124,7 +125,7 @@ ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt,
     }
     if (measures_ || !leaves_traces_) continue;
     if (image.loaded() || !whole || !plain || prompt.evict_every > 0) continue;
-    if (engine.kv().image_kv().contains(image.key)) continue;
+    if (engine.caches().image_kv().contains(image.key)) continue;
     if (why_not.empty() && halt_before(image.key)) {
       std::fill(needs_embeddings_.begin() + static_cast<ptrdiff_t>(i), needs_embeddings_.end(), false);
       break;
@@ -136,7 +137,7 @@ ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt,
     } else if (why_not.empty() && !stays_computed && could_be_kept(i, image)) {
       if (!stored_.loads.contains(i)) image.reason = "no exact origin";  // else what could not be loaded says why
       // Once more after preemption only where that gives the same KV.
-      if (neutral || (before == nullptr && engine.kv().lacks_origin_again(image.key))) without_origin_.push_back(i);
+      if (neutral || (before == nullptr && engine.caches().lacks_origin_again(image.key))) without_origin_.push_back(i);
     }
   }
   if (!reused_.empty()) begin_reuse();
@@ -149,7 +150,7 @@ ImageReuse::~ImageReuse() {
 }
 
 void ImageReuse::end_work() {
-  for (const Sha256Digest& key : in_work_) engine_.kv().images_in_work().erase(key);
+  for (const Sha256Digest& key : in_work_) engine_.caches().images_in_work().erase(key);
   in_work_.clear();
 }
 
@@ -170,7 +171,7 @@ void ImageReuse::measure(size_t image, CacheReport::Image& report) {
   const PromptImage& found = images_[image];
   report.reason = "reuse is being measured";
   if (!place_obstacle(image, chooser_->plan(engine_.kv_shape().n_layers(), found.n_tokens)).empty()) return;
-  if (engine_.kv().image_kv().contains(report.key)) {
+  if (engine_.caches().image_kv().contains(report.key)) {
     report.reusable = true;
   } else if (sequence_.exact() && !is_recorded(report.key)) {
     record(image, report);
@@ -186,7 +187,7 @@ void ImageReuse::place(size_t image, CacheReport::Image& report, const ReusedBef
   if (before != nullptr && before->similar) return place_similar(image, plan, report, before->similar);
   int64_t n_computed = 0;
   for (int32_t layer = 0; layer < n_layers; ++layer) n_computed += plan.n_tokens(layer, found.n_tokens);
-  std::shared_ptr<const ImageKv> known = engine_.kv().image_kv().find<ImageKv>(report.key);
+  std::shared_ptr<const ImageKv> known = engine_.caches().image_kv().find<ImageKv>(report.key);
   std::shared_ptr<ImageLoad> load;
   if (known == nullptr) {
     const LoadingImage* const stored = load_stored(image);
@@ -242,14 +243,15 @@ void ImageReuse::place_similar(size_t image, const RecomputePlan& plan, CacheRep
 
 const LoadingImage* ImageReuse::load_stored(size_t image) {
   if (const auto begun = stored_.loads.find(image); begun != stored_.loads.end()) return &begun->second;
-  if (engine_.kv().image_prefetch() == nullptr) return nullptr;
-  if (const std::optional<LoadingImage> comes = engine_.kv().image_prefetch()->take(images_[image].key)) {
+  if (engine_.caches().image_prefetch() == nullptr) return nullptr;
+  if (const std::optional<LoadingImage> comes = engine_.caches().image_prefetch()->take(images_[image].key)) {
     return &stored_.loads.emplace(image, *comes).first->second;
   }
   ChainedTier* const from = stored_.tiers.kv(image);
   if (from == nullptr) return nullptr;
   const auto kv = std::make_shared<ImageKv>(engine_.kv_shape(), engine_.options().cache_form, images_[image].n_tokens);
-  std::shared_ptr<ImageLoad> load = engine_.kv().image_store()->load(images_[image].key, kv, *from, stored_.tiers.by());
+  std::shared_ptr<ImageLoad> load =
+      engine_.caches().image_store()->load(images_[image].key, kv, *from, stored_.tiers.by());
   return &stored_.loads.emplace(image, LoadingImage{kv, std::move(load)}).first->second;
 }
 
@@ -322,7 +324,7 @@ ImageReuse::Want ImageReuse::take_want() {
 }
 
 void ImageReuse::keep(size_t image, const std::shared_ptr<const ImageKv>& kv, double ms_per_token) {
-  engine_.kv().image_kv().put(images_[image].key, kv, kv->bytes(), ms_per_token * kv->n_tokens());
+  engine_.caches().image_kv().put(images_[image].key, kv, kv->bytes(), ms_per_token * kv->n_tokens());
   similar_.note(images_[image], image);
 }
 
@@ -340,7 +342,7 @@ bool ImageReuse::halt_before(const Sha256Digest& key) {
 
 bool ImageReuse::could_be_kept(size_t image, CacheReport::Image& report) const {
   const bool fits = ImageKv::bytes_of(engine_.kv_shape(), engine_.options().cache_form, images_[image].n_tokens) <=
-                    engine_.kv().cache_budget().max_bytes();
+                    engine_.caches().cache_budget().max_bytes();
   if (!fits) report.reason = "its KV is larger than the cache";
   return fits;
 }
@@ -354,7 +356,7 @@ void ImageReuse::record(size_t image, CacheReport::Image& report) {
     recorder_.place(number, span.begin, span.first_row, span.end - span.begin);
   }
   recorded_.push_back(image);
-  if (engine_.kv().images_in_work().insert(report.key).second) in_work_.push_back(report.key);
+  if (engine_.caches().images_in_work().insert(report.key).second) in_work_.push_back(report.key);
 }
 
 void ImageReuse::finish(double prefill_ms) {
@@ -364,7 +366,7 @@ void ImageReuse::finish(double prefill_ms) {
   sequence_.forget_source();
   if (!leaves_traces_) return;
   const double per_token = prefill_ms / std::max(1, sequence_.prompt_shape().n_tokens);
-  ImageStore* store = engine_.kv().image_store();
+  ImageStore* store = engine_.caches().image_store();
   const auto use = [&](size_t image, const std::shared_ptr<const ImageKv>& kv, bool computed) {
     if (store != nullptr && !measures_) store->used(images_[image].key, kv, computed, per_token * kv->n_tokens());
   };

@@ -4,6 +4,7 @@
 
 #include "base/format.h"
 #include "engine/engine.h"
+#include "engine/engine_caches.h"
 
 namespace vlcache {
 namespace {
@@ -15,12 +16,13 @@ constexpr std::chrono::milliseconds kLongestPrefixStall{50};
 
 PrefixLoad::PrefixLoad(Engine& engine, const KnownPrompt& prompt)
     : engine_(&engine), prefix_(exact_prefix(engine, prompt)) {
-  search_ = engine.kv().prefix_store()->search(prefix_.pieces, Clock::now() + engine.kv().image_store()->patience());
+  search_ =
+      engine.caches().prefix_store()->search(prefix_.pieces, Clock::now() + engine.caches().image_store()->patience());
 }
 
 bool PrefixLoad::pending(Deadline until) {
   if (engine_ == nullptr) return false;
-  if (by_ == kNoDeadline) by_ = Clock::now() + engine_->kv().image_store()->patience();
+  if (by_ == kNoDeadline) by_ = Clock::now() + engine_->caches().image_store()->patience();
   const Deadline limit = std::min(until, by_);
   if (!started_) {
     for (size_t i = 0; i < prefix_.pieces.size(); ++i) {
@@ -45,7 +47,7 @@ void PrefixLoad::drop_from(size_t load) {
 // Of the pieces after those that memory has, up to the first that no tier has.
 void PrefixLoad::start_loads() {
   started_ = true;
-  n_known_ = engine_->kv().prefixes().n_known(prefix_.key);
+  n_known_ = engine_->caches().prefixes().n_known(prefix_.key);
   std::vector<Found> found;
   for (size_t i = 0; i < prefix_.pieces.size(); ++i) {
     if (prefix_.pieces[i].end <= n_known_) continue;
@@ -55,21 +57,22 @@ void PrefixLoad::start_loads() {
   }
   obstacle_ = slower_than_computing(found);
   if (!obstacle_.empty()) return;
-  for (const Found& f : found) loads_.push_back(engine_->kv().prefix_store()->load(*f.piece, *f.from, by_));
+  for (const Found& f : found) loads_.push_back(engine_->caches().prefix_store()->load(*f.piece, *f.from, by_));
   if (!found.empty()) n_known_ = found.back().piece->end;
 }
 
 // A tier that was not measured yet counts as faster.
 std::string PrefixLoad::slower_than_computing(std::span<const Found> found) const {
-  if (engine_->kv().prefix_saver()->when() == PrefixSaving::kAlways) return "";
+  if (engine_->caches().prefix_saver()->when() == PrefixSaving::kAlways) return "";
   std::map<ChainedTier*, double> load_ms;
   int32_t n_tokens = 0;
   for (const Found& f : found) {
     n_tokens += f.piece->end - f.piece->begin;
     const double speed = f.from->worker->load_speed();
-    if (speed > 0) load_ms[f.from] += static_cast<double>(engine_->kv().prefix_store()->piece_bytes(*f.piece)) / speed;
+    if (speed > 0)
+      load_ms[f.from] += static_cast<double>(engine_->caches().prefix_store()->piece_bytes(*f.piece)) / speed;
   }
-  const double compute_ms = n_tokens * engine_->kv().ms_per_token();
+  const double compute_ms = n_tokens * engine_->caches().ms_per_token();
   for (const auto& [tier, ms] : load_ms) {
     if (compute_ms == 0 || ms <= compute_ms) continue;
     return format("%s has %d more tokens, but loading them takes longer than computing them: about %.0f ms, %.0f ms",
@@ -80,7 +83,7 @@ std::string PrefixLoad::slower_than_computing(std::span<const Found> found) cons
 
 int32_t PrefixLoad::begins_at() {
   if (loads_.empty()) return INT32_MAX;
-  const int32_t n = engine_->kv().prefixes().n_known(prefix_.key);  // another request may have cached more
+  const int32_t n = engine_->caches().prefixes().n_known(prefix_.key);  // another request may have cached more
   std::erase_if(loads_, [&](const PrefixStore::Load& load) { return load.piece.end <= n; });
   return loads_.empty() ? INT32_MAX : loads_.front().piece.begin;
 }
@@ -119,7 +122,7 @@ void PrefixLoad::fill(int32_t layer) {
     throw Error(ErrorCode::kIo, why);
   }
   for (const PrefixStore::Load& load : loads_) {
-    engine_->kv().prefix_store()->fill(load, layer, n_given_, sequence_->cache());
+    engine_->caches().prefix_store()->fill(load, layer, n_given_, sequence_->cache());
   }
   filled_[static_cast<size_t>(layer)] = true;
   if (std::ranges::find(filled_, false) == filled_.end()) all_filled();
@@ -129,7 +132,7 @@ void PrefixLoad::all_filled() {
   std::exchange(sequence_, nullptr)->forget_page_source();
   for (const PrefixStore::Load& load : loads_) {
     // A record's last bytes, which follow the layers, may still be missing: then it stays where it is.
-    if (load.wait(Deadline::min()) == RecordLoad::State::kReady) engine_->kv().prefix_store()->bring_nearer(load);
+    if (load.wait(Deadline::min()) == RecordLoad::State::kReady) engine_->caches().prefix_store()->bring_nearer(load);
   }
   loads_.clear();
 }

@@ -2,6 +2,7 @@
 #include <fstream>
 #include <thread>
 
+#include "engine/engine_caches.h"
 #include "engine/reuse/stored_images_testing.h"
 #include "engine/scheduler/scheduler.h"
 
@@ -50,7 +51,7 @@ class StoredPrefixes : public StoredImages {
   std::unique_ptr<Engine> process_with_pages(int64_t n) const {
     EngineOptions options = engine_options();
     options.save_prefixes = PrefixSaving::kAuto;
-    options.cache_bytes = n * process()->kv().prefixes().group_bytes();
+    options.cache_bytes = n * process()->caches().prefixes().group_bytes();
     return Engine::load(Checkpoint(fixture_), options);
   }
   static void end(Engine& engine) { engine.kv().save_prefixes(kNoDeadline); }
@@ -212,13 +213,13 @@ TEST_F(StoredPrefixes, ThatLoadMoreSlowlyThanTheyAreComputedAreNotLoaded) {
   end(*first);
   const auto second = process();
   EXPECT_GT(from_disk(generate(*second, text(*second, 'a'))), 0);  // the tier's speed is not known yet
-  second->kv().prompt_computed(1'000'000, 1e-3);
+  second->caches().prompt_computed(1'000'000, 1e-3);
   const GenerateResult computed = generate(*second, text(*second, 'b'));
   EXPECT_EQ(from_disk(computed), 0);
   EXPECT_NE(computed.cache.prefix_reason.find("disk has"), std::string::npos) << computed.cache.prefix_reason;
   const auto always = process(PrefixSaving::kAlways);
   generate(*always, text(*always, 'a'));
-  always->kv().prompt_computed(1'000'000, 1e-3);
+  always->caches().prompt_computed(1'000'000, 1e-3);
   EXPECT_GT(from_disk(generate(*always, text(*always, 'b'))), 0);
 }
 

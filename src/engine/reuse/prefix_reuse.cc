@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "engine/engine.h"
+#include "engine/engine_caches.h"
 #include "reuse/prefix_saver.h"
 #include "reuse/prefix_store.h"
 #include "reuse/reuse_rules.h"
@@ -126,7 +127,7 @@ ExactPrefix exact_prefix(Engine& engine, const KnownPrompt& prompt) {
   std::vector<Sha256Digest> keys;
   for (const PromptImage& image : prompt.images) keys.push_back(image.key);
   const KeyParts parts{prompt.tokens, prompt.images, keys, prompt.salt};
-  return {key_of(engine.kv().prefixes(), parts), pieces_of(*engine.kv().prefix_store(), parts)};
+  return {key_of(engine.caches().prefixes(), parts), pieces_of(*engine.caches().prefix_store(), parts)};
 }
 
 int32_t PrefixMatch::cut(int32_t n) const {
@@ -140,7 +141,7 @@ PrefixMatch match_prefix(Engine& engine, const Policy& policy, const Prompt& pro
                          const ReuseOptions& options, FunctionRef<bool(size_t image)> is_known) {
   PrefixMatch match{.obstacle = prefix_obstacle(policy, prompt, options), .key = {}, .images = {}};
   if (!match.obstacle.empty()) return match;
-  PrefixCache& cache = engine.kv().prefixes();
+  PrefixCache& cache = engine.caches().prefixes();
   const std::span<const TokenInfo> asked =
       known.tokens.first(static_cast<size_t>(prompt.n_tokens() - n_to_compute(policy, prompt)));
   std::vector<PrefixMatch::Image>& images = match.images;
@@ -171,7 +172,7 @@ std::string PrefixReuse::begin(Engine& engine, Sequence& sequence, const Prompt&
                                ImageSearch& tiers) {
   const KnownPrompt known = prompt_of(sequence);
   const auto is_known = [&](size_t image) {
-    return engine.kv().image_kv().contains(known.images[image].key) || tiers.kv(image) != nullptr;
+    return engine.caches().image_kv().contains(known.images[image].key) || tiers.kv(image) != nullptr;
   };
   const PrefixMatch match = match_prefix(engine, sequence.policy(), prompt, known, options, is_known);
   if (!match.obstacle.empty()) return match.obstacle;
@@ -182,7 +183,7 @@ std::string PrefixReuse::begin(Engine& engine, Sequence& sequence, const Prompt&
       if (image.reused && image.end <= match.n) n_exact = std::min(n_exact, image.begin);
     }
     sequence.release();
-    pin_ = engine.kv().prefixes().share(std::span(match.key).first(static_cast<size_t>(match.n)), sequence.cache());
+    pin_ = engine.caches().prefixes().share(std::span(match.key).first(static_cast<size_t>(match.n)), sequence.cache());
     sequence.assume_computed(match.n, n_exact);
     for (size_t i = 0; i < match.images.size(); ++i) {
       const PrefixMatch::Image& image = match.images[i];
@@ -204,7 +205,7 @@ std::vector<Element> PrefixReuse::promise(Engine& engine, const Sequence& sequen
   const bool acts_after_prompt = prompt.evict_every == 0 && (prompt.query_aware || prompt.spans.empty());
   const bool stays = !policy.evicts() || (options.keep_exact && acts_after_prompt);
   if (!options.prefix || !stays || !shares_pages(policy) || !sequence.complete()) return {};
-  PrefixCache& cache = engine.kv().prefixes();
+  PrefixCache& cache = engine.caches().prefixes();
   const int64_t n_pages = std::min<int64_t>(prompt.n_tokens() / kPageSlots, cache.max_groups());
   return key_of(cache, parts_of(sequence, n_pages * kPageSlots));
 }
@@ -215,20 +216,20 @@ void PrefixReuse::keep(Engine& engine, const Sequence& sequence, double ms_per_t
   int32_t n = sequence.n_done();
   if (whole_pages) n = n / kPageSlots * kPageSlots;
   if (n == 0) return;
-  PrefixCache& cache = engine.kv().prefixes();
+  PrefixCache& cache = engine.caches().prefixes();
   cache.keep(key_of(cache, parts_of(sequence, n)), sequence.cache(), ms_per_token);
 }
 
 void PrefixReuse::note_use(Engine& engine, const Sequence& sequence, ExactPrefix prefix, double ms_per_token,
                            bool stays) {
-  PrefixSaver* const saver = engine.kv().prefix_saver();
+  PrefixSaver* const saver = engine.caches().prefix_saver();
   if (saver == nullptr || saver->when() == PrefixSaving::kOff) return;
   if (!shares_pages(sequence.policy()) || !is_exact(sequence) || sequence.in_prompt()) return;
   if (sequence.prompt_shape().n_tokens < kFewestStored) return;
   if (std::ssize(prefix.key) != sequence.prompt_shape().n_tokens) prefix = exact_prefix(engine, prompt_of(sequence));
-  const auto computed = [&] { return prefix_kv(*engine.kv().prefix_store(), sequence.cache().fork()); };
+  const auto computed = [&] { return prefix_kv(*engine.caches().prefix_store(), sequence.cache().fork()); };
   saver->used(std::move(prefix.key), std::move(prefix.pieces), computed, ms_per_token,
-              stays && engine.kv().cache_budget().max_bytes() > 0);
+              stays && engine.caches().cache_budget().max_bytes() > 0);
 }
 
 PrefixTokens PrefixReuse::tokens_of(const Sequence& sequence) {
@@ -247,7 +248,7 @@ PrefixTokens PrefixReuse::tokens_of(const Sequence& sequence) {
 }
 
 CachedPrefix PrefixReuse::cached(Engine& engine, const PrefixTokens& tokens) {
-  PrefixCache& cache = engine.kv().prefixes();
+  PrefixCache& cache = engine.caches().prefixes();
   CachedPrefix found{.kv = KvCache(engine.pools(), engine.backend(), engine.kv_shape()), .pin = {}};
   const std::vector<Element> key = key_of(cache, StoredTokens(tokens).first(std::ssize(tokens.ids)));
   found.n = cache.n_known(key);
@@ -259,7 +260,7 @@ void PrefixReuse::keep(Engine& engine, const Prompt& prompt, int32_t n, const Kv
   const std::vector<TokenInfo> tokens = prompt.token_infos();
   const std::vector<Sha256Digest> keys = image_keys(prompt);
   const PromptImages images = list_images(prompt.spans, keys, prompt.positions);
-  PrefixCache& cache = engine.kv().prefixes();
+  PrefixCache& cache = engine.caches().prefixes();
   cache.keep(key_of(cache, {std::span(tokens).first(static_cast<size_t>(n)), images, keys, prompt.salt}), kv,
              ms_per_token);
 }
@@ -267,11 +268,11 @@ void PrefixReuse::keep(Engine& engine, const Prompt& prompt, int32_t n, const Kv
 PrefixTokens PrefixReuse::store(Engine& engine, Sequence& sequence, const PrefixTokens& before) {
   PrefixTokens tokens = tokens_of(sequence);
   if (tokens.ids.empty()) return {};
-  PrefixStore& store = *engine.kv().prefix_store();
+  PrefixStore& store = *engine.caches().prefix_store();
   const std::vector<PrefixStore::Piece> pieces = pieces_of(store, parts_of(sequence, sequence.n_done()));
   sequence.cache().clear_tails();
   for (const PrefixStore::Piece& piece : pieces) {
-    if (!store.is_near(piece)) store.save(piece, sequence.cache(), {.ms_per_token = engine.kv().ms_per_token()});
+    if (!store.is_near(piece)) store.save(piece, sequence.cache(), {.ms_per_token = engine.caches().ms_per_token()});
   }
   if (before.ids.empty()) return tokens;
   // The end of the conversation as it was saved before is not needed any more.
@@ -282,14 +283,14 @@ PrefixTokens PrefixReuse::store(Engine& engine, Sequence& sequence, const Prefix
 }
 
 int32_t PrefixReuse::restore(Engine& engine, const PrefixTokens& tokens) {
-  PrefixStore& store = *engine.kv().prefix_store();
+  PrefixStore& store = *engine.caches().prefix_store();
   const StoredTokens stored(tokens);
   const KeyParts all = stored.first(static_cast<int32_t>(tokens.ids.size()));
   KvCache cache(engine.pools(), engine.backend(), engine.kv_shape());
   PrefixStore::Loaded loaded = store.load_all(pieces_of(store, all), cache, kNoDeadline);
   if (loaded.n == 0) loaded.n = store.load_old(digests_of(all), cache, kNoDeadline);
   const double ms_per_token = loaded.ms_per_token > 0 ? loaded.ms_per_token : kUnknownMsPerToken;
-  engine.kv().prefixes().keep(key_of(engine.kv().prefixes(), stored.first(loaded.n)), cache, ms_per_token);
+  engine.caches().prefixes().keep(key_of(engine.caches().prefixes(), stored.first(loaded.n)), cache, ms_per_token);
   return loaded.n;
 }
 

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "engine/engine.h"
+#include "engine/engine_caches.h"
 #include "reuse/prefix_cache.h"
 
 namespace vlcache {
@@ -167,7 +168,7 @@ int32_t shorten_prefix(Engine& engine, const PrefixTokens& before, const CachedP
   const KvCache kv = moved(engine, known.kv, found, before.positions, prompt.token_infos());
   prompt.salt = salt_of(longer, before, found.from - found.n_same);
   prompt.keys = image_keys(prompt);
-  PrefixReuse::keep(engine, prompt, n, kv, engine.kv().ms_per_token());
+  PrefixReuse::keep(engine, prompt, n, kv, engine.caches().ms_per_token());
   return n;
 }
 

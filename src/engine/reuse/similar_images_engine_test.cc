@@ -7,6 +7,7 @@
 
 #include "base/at.h"
 #include "engine/engine.h"
+#include "engine/engine_caches.h"
 #include "engine/engine_testing.h"
 #include "engine/page_testing.h"
 #include "engine/scheduler/scheduler.h"
@@ -104,7 +105,7 @@ TEST_P(SimilarPages, AreComputedAroundTheEdit) {
     EXPECT_EQ(report.n_changed, n_changed);
     EXPECT_DOUBLE_EQ(report.n_recomputed, n_changed);
     EXPECT_EQ(report.encoder, CacheReport::Image::Encoder::kHit);  // the whole of it was encoded, above
-    EXPECT_FALSE(engine->kv().image_kv().contains(new_key));       // never an origin
+    EXPECT_FALSE(engine->caches().image_kv().contains(new_key));   // never an origin
     EXPECT_FALSE(similar->exact());
     const auto of_whole = rows(*whole, 0, span.end), of_before = rows(*before, 0, span.end),
                found = rows(*similar, 0, span.end);

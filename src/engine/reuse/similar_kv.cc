@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/engine.h"
+#include "engine/engine_caches.h"
 #include "model/cell_hashes.h"
 
 namespace vlcache {
@@ -29,8 +30,8 @@ std::optional<SimilarKv::Found> SimilarKv::find(const PromptImage& image, size_t
                                                 const std::optional<Sha256Digest>& again) const {
   const ImageTiles& tiles = prompt_.images[number];
   if (!allowed_ || tiles.hashes == nullptr) return {};
-  DigestCache& cached = engine_.kv().image_kv();
-  SimilarImages& similar = engine_.kv().similar_images();
+  DigestCache& cached = engine_.caches().image_kv();
+  SimilarImages& similar = engine_.caches().similar_images();
   const auto other = similar.find(image.key, shape(number), *tiles.hashes, [&](const Sha256Digest& key) {
     return (!again || key == *again) && cached.contains(key);
   });
@@ -45,7 +46,7 @@ std::optional<SimilarKv::Found> SimilarKv::find(const PromptImage& image, size_t
 
 void SimilarKv::note(const PromptImage& image, size_t number) const {
   const ImageTiles& tiles = prompt_.images[number];
-  if (tiles.hashes != nullptr) engine_.kv().similar_images().put(image.key, shape(number), tiles.hashes);
+  if (tiles.hashes != nullptr) engine_.caches().similar_images().put(image.key, shape(number), tiles.hashes);
 }
 
 }  // namespace vlcache

@@ -2,6 +2,7 @@
 // cancelled, records are damaged, policies evict, prefixes and images are kept and evicted.
 #include <random>
 
+#include "engine/engine_caches.h"
 #include "engine/reuse/stored_images_testing.h"
 #include "engine/scheduler/accounting_testing.h"
 
@@ -12,7 +13,7 @@ class Accounting : public StoredImages {
  protected:
   // Room for about two of the prompts with images, and caches that hold less than they are asked to.
   std::unique_ptr<Engine> small_engine() const {
-    const int64_t group = engine()->kv().prefixes().group_bytes();
+    const int64_t group = engine()->caches().prefixes().group_bytes();
     EngineOptions options = engine_options();
     options.kv_memory_bytes = 9 * group;
     options.cache_bytes = 6 * group;
@@ -49,14 +50,15 @@ TEST_F(Accounting, IsConsistentAfterEveryStep) {
   // number of requests may see all of it or not.
   const auto not_seen = [&] {
     const CacheTotals totals = e->kv().totals();
-    const std::pair<std::string_view, int64_t> counts[] = {{"a cancelled request", ends[FinishReason::kCancelled]},
-                                                           {"a finished request", ends[FinishReason::kLength]},
-                                                           {"full memory", n_full},
-                                                           {"shared pages", accounts.n_seen_shared},
-                                                           {"evicted prefixes", e->kv().prefixes().stats().n_evictions},
-                                                           {"images found", totals.image_kv.n_hits},
-                                                           {"evicted images", totals.image_kv.n_evictions},
-                                                           {"records found", totals.tiers.at(0).stats.n_hits}};
+    const std::pair<std::string_view, int64_t> counts[] = {
+        {"a cancelled request", ends[FinishReason::kCancelled]},
+        {"a finished request", ends[FinishReason::kLength]},
+        {"full memory", n_full},
+        {"shared pages", accounts.n_seen_shared},
+        {"evicted prefixes", e->caches().prefixes().stats().n_evictions},
+        {"images found", totals.image_kv.n_hits},
+        {"evicted images", totals.image_kv.n_evictions},
+        {"records found", totals.tiers.at(0).stats.n_hits}};
     std::vector<std::string_view> names;
     for (const auto& [name, n] : counts) {
       if (n == 0) names.push_back(name);

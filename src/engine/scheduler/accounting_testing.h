@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "engine/engine_caches.h"
 #include "engine/engine_testing.h"
 #include "engine/scheduler/scheduler.h"
 #include "reuse/prefix_cache.h"
@@ -20,7 +21,7 @@ class Accounts {
     scheduler.for_each_sequence([&](const Sequence& sequence) {
       sequence.cache().for_each_page([&](const PagePool&, int32_t page) { ++live[page]; });
     });
-    engine_.kv().prefixes().for_each_page([&](const PagePool&, int32_t page) { ++cached[page]; });
+    engine_.caches().prefixes().for_each_page([&](const PagePool&, int32_t page) { ++cached[page]; });
     std::map<int32_t, int32_t> held = live;
     int64_t n_shared = 0;  // pinned: a running sequence begins with it
     for (const auto& [page, n] : cached) {
@@ -33,19 +34,20 @@ class Accounts {
     EXPECT_EQ(pool().n_used(), n_live + n_cached - n_shared);
     EXPECT_EQ(engine_.pools().used_bytes(), pool().n_used() * pool().page_bytes());
     EXPECT_LE(engine_.pools().used_bytes(), engine_.pools().max_bytes());
-    EXPECT_EQ(n_cached * pool().page_bytes(), engine_.kv().prefixes().bytes());
+    EXPECT_EQ(n_cached * pool().page_bytes(), engine_.caches().prefixes().bytes());
     const CacheTotals totals = engine_.kv().totals();
-    const int64_t in_flight = engine_.kv().image_prefetch() != nullptr ? engine_.kv().image_prefetch()->bytes() : 0;
-    EXPECT_EQ(engine_.kv().cache_budget().used_bytes(),
+    const int64_t in_flight =
+        engine_.caches().image_prefetch() != nullptr ? engine_.caches().image_prefetch()->bytes() : 0;
+    EXPECT_EQ(engine_.caches().cache_budget().used_bytes(),
               totals.prefix.bytes + totals.image_kv.bytes + totals.encoder.bytes + in_flight);
-    EXPECT_LE(engine_.kv().cache_budget().used_bytes(), engine_.kv().cache_budget().max_bytes());
+    EXPECT_LE(engine_.caches().cache_budget().used_bytes(), engine_.caches().cache_budget().max_bytes());
     n_seen_shared += n_shared;
     n_seen_cached += n_cached;
   }
   // After all requests have ended.
   void check_end(const Scheduler& scheduler) {
     check(scheduler);
-    engine_.kv().prefixes().clear();
+    engine_.caches().prefixes().clear();
     EXPECT_EQ(engine_.pools().used_bytes(), 0);
     EXPECT_EQ(pool().n_free(), total_);
   }

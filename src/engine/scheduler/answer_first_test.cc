@@ -3,6 +3,7 @@
 #include <array>
 #include <numeric>
 
+#include "engine/engine_caches.h"
 #include "engine/engine_testing.h"
 #include "engine/scheduler/scheduler.h"
 
@@ -335,7 +336,7 @@ TEST(AnswerFirst, CachesWhatStaysExact) {
     Request request = ask(*engine, n_answer);
     request.reuse = {.prefix = true, .keep_exact = keep_exact};
     generate(*engine, std::move(request));
-    const int64_t n = engine->kv().prefixes().bytes() / engine->kv().prefixes().group_bytes();
+    const int64_t n = engine->caches().prefixes().bytes() / engine->caches().prefixes().group_bytes();
     expect_no_page_lost(*engine);
     return n;
   };

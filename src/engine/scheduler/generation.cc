@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/divergence.h"
+#include "engine/engine_caches.h"
 #include "engine/reuse/prefix_reuse.h"
 #include "engine/scheduler/image_selection.h"
 #include "engine/scheduler/token_stream.h"
@@ -187,21 +188,21 @@ void Generation::note_prefix() {
   noted_prefix_ = true;
   const int32_t n_computed = sequence_->prompt_shape().n_tokens - result_.cache.n_prefix_tokens;
   const double ms = result_.timings.prefill_ms + result_.timings.vision_ms;
-  KvServices& kv = engine_.kv();
-  kv.prompt_computed(n_computed, ms);
+  EngineCaches& caches = engine_.caches();
+  caches.prompt_computed(n_computed, ms);
   // A prompt of which little was computed says nothing of what all of it costs.
   double ms_per_token = ms / std::max(1, n_computed);
-  if (n_computed < kPageSlots && kv.ms_per_token() > 0) ms_per_token = kv.ms_per_token();
+  if (n_computed < kPageSlots && caches.ms_per_token() > 0) ms_per_token = caches.ms_per_token();
   if (n_computed < kPageSlots && prefix_load_.ms_per_token() > 0) ms_per_token = prefix_load_.ms_per_token();
   result_.cache.saved_ms =
-      result_.cache.n_prefix_tokens * (kv.ms_per_token() > 0 ? kv.ms_per_token() : prefix_load_.ms_per_token());
+      result_.cache.n_prefix_tokens * (caches.ms_per_token() > 0 ? caches.ms_per_token() : prefix_load_.ms_per_token());
   const bool stays = !sequence_->policy().evicts() || request_.reuse.keep_exact;
   PrefixReuse::note_use(engine_, *sequence_, prefix_load_.prefix(), ms_per_token, stays);
 }
 
 // Asks the tiers for the prompt's beginning.
 void Generation::find_stored_prefix(const Policy& policy) {
-  PrefixSaver* const saver = engine_.kv().prefix_saver();
+  PrefixSaver* const saver = engine_.caches().prefix_saver();
   if (saver == nullptr || saver->when() == PrefixSaving::kOff || !takes_prefix() || request_.reuse.shadow) return;
   const bool shortened = !policy.vision_layers().empty();  // a policy chooses among the image tokens first
   if (shortened || (sequence_ != nullptr && sequence_->n_done() > 0)) return;

@@ -3,6 +3,7 @@
 #include <deque>
 #include <map>
 
+#include "engine/engine_caches.h"
 #include "engine/engine_testing.h"
 #include "engine/scheduler/scheduler.h"
 #include "engine/scheduler/waiting_prompt.h"
@@ -30,8 +31,8 @@ GenerateResult finish(Engine& engine, Scheduler& scheduler, RequestId id) {
   while (!scheduler.done(id)) {
     scheduler.step();
     EXPECT_LE(engine.pools().used_bytes(), engine.pools().max_bytes());
-    EXPECT_LE(engine.kv().prefixes().bytes(), engine.pools().used_bytes());
-    EXPECT_LE(engine.kv().cache_budget().used_bytes(), engine.kv().cache_budget().max_bytes());
+    EXPECT_LE(engine.caches().prefixes().bytes(), engine.pools().used_bytes());
+    EXPECT_LE(engine.caches().cache_budget().used_bytes(), engine.caches().cache_budget().max_bytes());
   }
   return scheduler.remove(id);
 }
@@ -82,21 +83,21 @@ TEST(CommonPrefix, UncachedOneIsNotAwaited) {
   };
   const std::unique_ptr<Engine> e = engine();
   EXPECT_FALSE(first_and_second(*e, prefix_request(*e, random_tokens(200))));
-  e->kv().prefixes().clear();
+  e->caches().prefixes().clear();
   EXPECT_TRUE(first_and_second(*e, prefix_request(*e, random_tokens(200, 8))));  // another prompt
-  e->kv().prefixes().clear();
+  e->caches().prefixes().clear();
   EXPECT_TRUE(first_and_second(*e, prefix_request(*e, random_tokens(200), "snapkv:w=16", "0.25")));
-  e->kv().prefixes().clear();
+  e->caches().prefixes().clear();
   EXPECT_TRUE(first_and_second(*e, prefix_request(*e, random_tokens(200), "static")));
-  e->kv().prefixes().clear();
+  e->caches().prefixes().clear();
   EXPECT_TRUE(first_and_second(*e, prefix_request(*e, random_tokens(200), "streaming")));
   Request off = prefix_request(*e, random_tokens(200));
   off.reuse.prefix = false;
-  e->kv().prefixes().clear();
+  e->caches().prefixes().clear();
   EXPECT_TRUE(first_and_second(*e, std::move(off)));
   Request exact = prefix_request(*e, random_tokens(200), "snapkv:w=16", "0.25");
   exact.reuse.keep_exact = true;
-  e->kv().prefixes().clear();
+  e->caches().prefixes().clear();
   EXPECT_FALSE(first_and_second(*e, std::move(exact)));
   const std::unique_ptr<Engine> no_room = engine(/*cache_bytes=*/0);
   EXPECT_TRUE(first_and_second(*no_room, prefix_request(*no_room, random_tokens(200))));
@@ -126,7 +127,7 @@ TEST(CommonPrefix, AwaitedRequestCanEnd) {
 
 // The first request is preempted in the middle: the others do not wait for it then.
 TEST(CommonPrefix, AwaitedRequestCanBePreempted) {
-  const int64_t group = engine()->kv().prefixes().group_bytes();
+  const int64_t group = engine()->caches().prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(64 << 20, 12 * group);
   std::vector<Request> requests;
   const std::vector<std::vector<int32_t>> prompts{random_tokens(300, 1), random_tokens(600, 2), random_tokens(600, 2),
@@ -158,12 +159,12 @@ TEST(WaitingPromptTest, ReportsItsCachedPrefix) {
   generate(*e, prefix_request(*e, document(200, 7, 2)));
   EXPECT_EQ(waiting.prompt.n_matched(), 200);
   EXPECT_EQ(off.prompt.n_matched(), 0);
-  e->kv().prefixes().clear();
+  e->caches().prefixes().clear();
   EXPECT_EQ(waiting.prompt.n_matched(), 0);
 }
 
 TEST(WaitingPromptTest, HoldKeepsTheCachedPrefix) {
-  const int64_t group = engine()->kv().prefixes().group_bytes();
+  const int64_t group = engine()->caches().prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(8 * group);
   auto flood = [&, seed = 50u]() mutable {
     for (int i = 0; i < 10; ++i) generate(*e, prefix_request(*e, random_tokens(200, seed++)));
@@ -173,7 +174,7 @@ TEST(WaitingPromptTest, HoldKeepsTheCachedPrefix) {
     Waiting waiting(*e, document(200, 7, 1, 60));
     waiting.prompt.hold();
     flood();
-    EXPECT_GT(e->kv().prefixes().stats().n_evictions, 0);
+    EXPECT_GT(e->caches().prefixes().stats().n_evictions, 0);
     EXPECT_EQ(waiting.prompt.n_matched(), 200);
   }
   flood();
@@ -182,7 +183,7 @@ TEST(WaitingPromptTest, HoldKeepsTheCachedPrefix) {
 }
 
 TEST(WaitingPromptTest, RunningRequestsEvictHeldPrefixes) {
-  const int64_t group = engine()->kv().prefixes().group_bytes();
+  const int64_t group = engine()->caches().prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(64 << 20, 12 * group);
   generate(*e, prefix_request(*e, document(200, 7, 2)));
   Waiting waiting(*e, document(200, 7, 1, 60));
@@ -214,7 +215,7 @@ TEST(WaitingQueue, LongestCachedPrefixIsAdmittedFirst) {
 
 // Documents that are asked about in turn, with room for two of them: in order most are evicted before they recur.
 TEST(WaitingQueue, LookingAheadHitsMoreTokens) {
-  const int64_t group = engine()->kv().prefixes().group_bytes();
+  const int64_t group = engine()->caches().prefixes().group_bytes();
   const int n_documents = 5, n_questions = 4;
   std::map<bool, int64_t> n_found;
   for (const bool looks : {false, true}) {
@@ -239,7 +240,7 @@ TEST(WaitingQueue, LookingAheadHitsMoreTokens) {
 
 // Little memory, many requests at once, some of them cancelled: each ends, with the answer of no cache.
 TEST(WaitingQueue, RandomMixMatchesAnswersWithoutCache) {
-  const int64_t group = engine()->kv().prefixes().group_bytes();
+  const int64_t group = engine()->caches().prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(10 * group, 24 * group), reference = engine(0);
   std::mt19937 random(3);
   std::map<std::vector<int32_t>, std::vector<int32_t>> known;

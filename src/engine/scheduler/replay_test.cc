@@ -6,6 +6,7 @@
 #include <map>
 #include <span>
 
+#include "engine/engine_caches.h"
 #include "engine/engine_testing.h"
 #include "engine/policies_testing.h"
 #include "engine/scheduler/accounting_testing.h"
@@ -137,8 +138,8 @@ class Preempted : public testing::Test {
   }
 
   void forget() const {
-    engine_->kv().prefixes().clear();
-    engine_->kv().image_kv().clear();
+    engine_->caches().prefixes().clear();
+    engine_->caches().image_kv().clear();
   }
 
   // The caches are as the first request finds them.
@@ -203,7 +204,7 @@ class Preempted : public testing::Test {
     first.options.max_tokens = 1;
     generate(*engine_, std::move(first));
     ASSERT_GT(engine_->kv().totals().image_kv.bytes, 0);
-    engine_->kv().prefixes().clear();
+    engine_->caches().prefixes().clear();
   }
 
   // False: the request never was at the place.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/engine_caches.h"
 #include "engine/reuse/image_origin.h"
 #include "engine/sequence/sequence.h"
 
@@ -16,12 +17,12 @@ int64_t n_dropped(const ImageTiles& image) { return image.kept ? image.kept->n_d
 }  // namespace
 
 RequestImages::RequestImages(Engine& engine, Request& request, GenerateResult& result)
-    : engine_(engine), request_(request), result_(result), claims_(engine.kv().image_store()) {
+    : engine_(engine), request_(request), result_(result), claims_(engine.caches().image_store()) {
   Prompt& prompt = request.prompt;
   if (prompt.images.empty()) return;
   prompt.keys = request.sequence != nullptr ? request.sequence->images().keys() : image_keys(prompt);
   images_ = list_images(prompt);
-  ImageStore* const store = engine.kv().image_store();
+  ImageStore* const store = engine.caches().image_store();
   if (store != nullptr && searches()) stored_.tiers = store->search(prompt.keys);
 }
 
@@ -31,10 +32,10 @@ RequestImages::~RequestImages() = default;
 bool RequestImages::searches() const { return request_.reuse.encoder && !request_.reuse.shadow; }
 
 bool RequestImages::awaits_search(int32_t n_done, Deadline until) {
-  if (engine_.kv().image_store() == nullptr || !searches()) return false;
+  if (engine_.caches().image_store() == nullptr || !searches()) return false;
   for (size_t i = 0; i < images_.size(); ++i) {
     if (images_[i].end() <= n_done) continue;
-    const bool known = engine_.kv().holds_image(images_[i].key, /*with_kv=*/request_.reuse.chooser != nullptr);
+    const bool known = engine_.caches().holds_image(images_[i].key, /*with_kv=*/request_.reuse.chooser != nullptr);
     if (!known && !stored_.tiers.wait(i, until)) return true;
   }
   return awaits_others(n_done, until);
@@ -43,11 +44,11 @@ bool RequestImages::awaits_search(int32_t n_done, Deadline until) {
 // Images that neither memory nor a tier has.
 bool RequestImages::awaits_others(int32_t n_done, Deadline until) {
   for (size_t i = 0; i < images_.size(); ++i) {
-    if (images_[i].end() <= n_done || engine_.kv().holds_image(images_[i].key, /*with_kv=*/false)) continue;
+    if (images_[i].end() <= n_done || engine_.caches().holds_image(images_[i].key, /*with_kv=*/false)) continue;
     const bool found = stored_.tiers.rows(i) != nullptr && (request_.reuse.chooser == nullptr || stored_.tiers.kv(i));
     if (found || !stored_.tiers.answered(i)) continue;
     if (claims_.look_again()) {
-      stored_.tiers = engine_.kv().image_store()->search(request_.prompt.keys);
+      stored_.tiers = engine_.caches().image_store()->search(request_.prompt.keys);
       return true;
     }
     if (claims_.awaits(images_[i].key, until)) return true;
@@ -142,8 +143,8 @@ void RequestImages::find_embeddings() {
     if (take_known(image)) continue;
     ChainedTier* from = searches() ? stored_.tiers.rows(image) : nullptr;
     if (from != nullptr) {
-      coming_.emplace_back(image, engine_.kv().load_embeddings(request_.prompt.images[image], images_[image].key, *from,
-                                                               stored_.tiers.by()));
+      coming_.emplace_back(image, engine_.caches().load_embeddings(request_.prompt.images[image], images_[image].key,
+                                                                   *from, stored_.tiers.by()));
     } else {
       to_encode_.push_back(image);
     }
@@ -154,8 +155,8 @@ void RequestImages::find_embeddings() {
 bool RequestImages::take_known(size_t image) {
   if (!request_.reuse.encoder) return false;
   const Sha256Digest& key = images_[image].key;
-  auto known = request_.reuse.shadow ? engine_.kv().encoder_outputs().find<VisionOutput>(key)
-                                     : engine_.kv().find_embeddings(key);
+  auto known = request_.reuse.shadow ? engine_.caches().encoder_outputs().find<VisionOutput>(key)
+                                     : engine_.caches().find_embeddings(key);
   if (known == nullptr) return false;
   take(image, std::move(known), Encoder::kHit);
   return true;
@@ -175,7 +176,7 @@ void RequestImages::take_loaded() {
     const ImageLoad::State state = loaded.load->state();
     if (state == ImageLoad::State::kPending) break;
     if (state == ImageLoad::State::kReady) {
-      engine_.kv().keep_embeddings(images_[image].key, loaded);
+      engine_.caches().keep_embeddings(images_[image].key, loaded);
       take(image, loaded.output, Encoder::kHit);
     } else {
       to_encode_.push_back(image);
@@ -221,7 +222,7 @@ void RequestImages::take_encoded(double ms) {
   request_.prompt.let_pixels_go(image);
   const Sha256Digest& key = images_[image].key;
   const std::shared_ptr<const VisionOutput> shared = searches()
-                                                         ? engine_.kv().keep_encoded(key, std::move(output), ms)
+                                                         ? engine_.caches().keep_encoded(key, std::move(output), ms)
                                                          : std::make_shared<const VisionOutput>(std::move(output));
   take(image, shared, Encoder::kComputed);
   // Equal images of the prompt, such as units of a video in which nothing moves, are encoded once.
@@ -282,7 +283,7 @@ void RequestImages::stop() {
 void RequestImages::finish() {
   computed_.charge(result_.cache.images);
   if (request_.reuse.shadow) return;
-  engine_.kv().count(result_.cache, result_.n_prompt);
+  engine_.caches().count(result_.cache, result_.n_prompt);
 }
 
 }  // namespace vlcache

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "engine/engine.h"
+#include "engine/engine_caches.h"
 #include "engine/request.h"
 #include "engine/reuse/computed_images.h"
 #include "engine/reuse/image_claims.h"
@@ -95,11 +96,11 @@ class RequestImages {
   ImagesInTiers stored_;
   ImageClaims claims_;
   std::vector<VisionOutput> embeddings_;
-  std::vector<std::shared_ptr<const VisionOutput>> shared_;              // that lie in the cache, too
-  std::vector<std::pair<size_t, KvServices::LoadedEmbeddings>> coming_;  // by image
-  std::deque<size_t> to_encode_;                                         // images
-  std::unique_ptr<Model::Encoding> encoding_;                            // of the first of them; null: not begun
-  double encoding_ms_ = 0;                                               // of it, so far
+  std::vector<std::shared_ptr<const VisionOutput>> shared_;                // that lie in the cache, too
+  std::vector<std::pair<size_t, EngineCaches::LoadedEmbeddings>> coming_;  // by image
+  std::deque<size_t> to_encode_;                                           // images
+  std::unique_ptr<Model::Encoding> encoding_;                              // of the first of them; null: not begun
+  double encoding_ms_ = 0;                                                 // of it, so far
   bool has_stalled_ = false;  // a step has waited in vain for KV that was to come
   std::vector<Request> origins_;
   std::set<Sha256Digest> origins_asked_;

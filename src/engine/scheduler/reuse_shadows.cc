@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/divergence.h"
+#include "engine/engine_caches.h"
 #include "engine/scheduler/scheduler.h"
 
 namespace vlcache {
@@ -127,7 +128,7 @@ void ReuseShadows::add(AnsweredPrompt answered) {
 
 // As many as take about kShadowStepMs.
 int32_t ReuseShadows::n_rows() const {
-  const double ms_per_token = engine_.kv().ms_per_token();
+  const double ms_per_token = engine_.caches().ms_per_token();
   if (ms_per_token <= 0) return kFewestShadowRows;
   return std::clamp(static_cast<int32_t>(kShadowStepMs / ms_per_token), kFewestShadowRows, kMostShadowRows);
 }
@@ -136,7 +137,7 @@ bool ReuseShadows::possible(const AnsweredPrompt& answered) const {
   const Prompt& prompt = answered.prompt;
   for (size_t i = 0; i < prompt.images.size(); ++i) {
     const bool reused = std::ranges::find(answered.reuse.shadow->images, i) != answered.reuse.shadow->images.end();
-    if (!engine_.kv().holds_image(prompt.keys[i], /*kv=*/reused)) return false;
+    if (!engine_.caches().holds_image(prompt.keys[i], /*kv=*/reused)) return false;
   }
   // Two sequences, and a page of each head that is filled in part.
   const auto n_tokens = static_cast<int64_t>(prompt.tokens.size() + answered.answer.size()) + kPageSlots;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "engine/engine_caches.h"
 #include "engine/scheduler/generation.h"
 #include "engine/scheduler/scheduler.h"
 #include "engine/scheduler/waiting_prompt.h"
@@ -38,7 +39,7 @@ std::optional<size_t> Scheduler::take_next() {
 // Whether a running request is computing what this one could use. For prefixes a request waits only for those that
 // arrived before it, each of which ends, so no request waits forever.
 bool Scheduler::awaits(Entry& entry) {
-  if (!engine_.kv().images_in_work().empty() && entry.generation->waiting_prompt().awaits_image()) return true;
+  if (!engine_.caches().images_in_work().empty() && entry.generation->waiting_prompt().awaits_image()) return true;
   return std::ranges::any_of(requests_, [&](const Entry& other) {
     if (other.id >= entry.id || !other.runs()) return false;
     const std::span<const Element> promised = other.generation->promised();
@@ -81,7 +82,7 @@ bool Scheduler::admit(size_t next) {
 
 // Admits queued requests while there are free slots and pages: each gets its sequence and its images' embeddings.
 void Scheduler::admit() {
-  if (engine_.kv().image_prefetch() != nullptr) engine_.kv().image_prefetch()->take_in();
+  if (engine_.caches().image_prefetch() != nullptr) engine_.caches().image_prefetch()->take_in();
   queue_.clear();
   queue_states_.clear();
   for (Entry& entry : requests_) {
@@ -131,7 +132,7 @@ bool Scheduler::fits(Entry& entry) const {
   for (const Entry& other : requests_) {
     if (other.runs()) n_needed += other.generation->sequence()->n_pending();
   }
-  const int64_t n_given_up = engine_.kv().prefixes().bytes();  // by the prefix cache, except for pages in use
+  const int64_t n_given_up = engine_.caches().prefixes().bytes();  // by the prefix cache, except for pages in use
   const int64_t free = engine_.pools().max_bytes() - engine_.pools().used_bytes() + n_given_up;
   return n_needed * engine_.token_bytes() <= free;
 }
