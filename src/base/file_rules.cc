@@ -42,18 +42,18 @@ struct [[gnu::packed]] PathRule {
 };
 
 // Closed at the end.
-struct File {
-  explicit File(int fd) : fd(fd) {}
-  ~File() {
+struct Descriptor {
+  explicit Descriptor(int fd) : fd(fd) {}
+  ~Descriptor() {
     if (fd >= 0) close(fd);
   }
-  File(const File&) = delete;
+  Descriptor(const Descriptor&) = delete;
   const int fd;
 };
 
 // Allows `access` to a file, or to all below a folder. A file that is missing needs no rule.
 void allow(int rules, const std::filesystem::path& path, uint64_t access) {
-  const File file(open(path.c_str(), O_PATH | O_CLOEXEC));
+  const Descriptor file(open(path.c_str(), O_PATH | O_CLOEXEC));
   struct stat status {};
   if (file.fd < 0 || fstat(file.fd, &status) != 0) return;
   if (!S_ISDIR(status.st_mode)) access &= ~kReadFolder;
@@ -65,7 +65,7 @@ void allow(int rules, const std::filesystem::path& path, uint64_t access) {
 
 // The loader that an ELF program names; empty: it names none, or is no program of this machine's word size.
 std::filesystem::path loader_of(const std::filesystem::path& program) {
-  const File file(open(program.c_str(), O_RDONLY | O_CLOEXEC));
+  const Descriptor file(open(program.c_str(), O_RDONLY | O_CLOEXEC));
   Elf64_Ehdr head;
   if (file.fd < 0 || pread(file.fd, &head, sizeof head, 0) != sizeof head ||
       std::memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 || head.e_ident[EI_CLASS] != ELFCLASS64) {

@@ -57,7 +57,7 @@ class Videos : public testing::TestWithParam<std::pair<const char*, int>> {
 };
 
 // The largest difference of rows, relative to the largest value.
-double error_of(std::span<const float> found, const Tensor& expected, std::span<const int32_t> rows) {
+double largest_difference(std::span<const float> found, const Tensor& expected, std::span<const int32_t> rows) {
   double worst = 0, largest = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
     for (int64_t c = 0; c < expected.row_size(); ++c) {
@@ -124,7 +124,7 @@ TEST_P(Videos, RowsOfUnitsAreTransformers) {
     ASSERT_EQ(std::ssize(found), expected.numel());
     std::vector<int32_t> all;
     for (int32_t i = 0; i < expected.rows(); ++i) all.push_back(i);
-    EXPECT_LE(error_of(found, expected, all), 1e-5) << backend;
+    EXPECT_LE(largest_difference(found, expected, all), 1e-5) << backend;
   }
 }
 
@@ -138,7 +138,7 @@ TEST_P(Videos, LogitsAndAnswersAreTransformersForAnyChunk) {
       SCOPED_TRACE(std::string(backend) + ", chunks of " + std::to_string(chunk));
       std::vector<int32_t> answer;
       const std::vector<float> found = logits(*engine, chunk, &answer);
-      EXPECT_LE(error_of(found, expected, at), 1e-5);
+      EXPECT_LE(largest_difference(found, expected, at), 1e-5);
       EXPECT_EQ(answer, greedy_);
       if (only_ref()) break;  // slow: sanitized builds compute it once
     }

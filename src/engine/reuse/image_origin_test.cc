@@ -13,7 +13,7 @@ namespace {
 using Source = CacheReport::Image::Source;
 using Encoder = CacheReport::Image::Encoder;
 
-constexpr int32_t kTokens = 6;
+constexpr int32_t kAnswerTokens = 6;
 
 class ImageOrigin : public testing::Test {
  protected:
@@ -40,7 +40,7 @@ class ImageOrigin : public testing::Test {
     request.prompt = engine_->prepare_raw(text, std::move(images));
     request.policy = parse_policy("full");
     request.reuse = std::move(reuse);
-    request.options.max_tokens = kTokens;
+    request.options.max_tokens = kAnswerTokens;
     request.options.ignore_eos = true;
     request.options.sampling.n_logprobs = 0;
     return request;
@@ -59,7 +59,7 @@ class ImageOrigin : public testing::Test {
 // The largest difference between the log probabilities of both answers; 1 if their tokens differ.
 double difference(const GenerateResult& a, const GenerateResult& b) {
   double most = 0;
-  for (size_t i = 0; i < kTokens; ++i) {
+  for (size_t i = 0; i < kAnswerTokens; ++i) {
     if (a.tokens[i].id != b.tokens[i].id) return 1;
     most = std::max<double>(most, std::abs(a.tokens[i].logprob - b.tokens[i].logprob));
   }
@@ -196,7 +196,7 @@ TEST_F(ImageOrigin, WaitingRequestCanBeRemoved) {
     EXPECT_EQ(scheduler.size(), 1u);
     const GenerateResult result = scheduler.remove(stays);
     EXPECT_FALSE(result.error);
-    EXPECT_EQ(result.tokens.size(), size_t{kTokens});
+    EXPECT_EQ(result.tokens.size(), size_t{kAnswerTokens});
     EXPECT_TRUE(engine_->caches().images_in_work().empty());
     EXPECT_EQ(engine_->pools().used_bytes(), engine_->caches().prefixes().stats().bytes);
     EXPECT_LT(difference(alone, ask(text, {0, 1}, reuse(ReuseOrigin::kNeutral))), kNothing);

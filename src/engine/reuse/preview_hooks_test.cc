@@ -142,7 +142,7 @@ class Attention final : public LayerHooks {
   int32_t layer_;
 };
 
-std::unique_ptr<Engine> engine_of(std::string_view backend) { return make_engine(kPreviewLayers, backend); }
+std::unique_ptr<Engine> preview_engine(std::string_view backend) { return make_engine(kPreviewLayers, backend); }
 
 void expect_scores(const std::vector<double>& found, const std::vector<double>& expected) {
   ASSERT_EQ(found.size(), expected.size());
@@ -154,7 +154,7 @@ void expect_scores(const std::vector<double>& found, const std::vector<double>& 
 TEST(PreviewHooks, CacheblendComparesTheValuesOfLayer1) {
   for (const std::string_view backend : backend_names()) {
     SCOPED_TRACE(backend);
-    const auto engine = engine_of(backend);
+    const auto engine = preview_engine(backend);
     const auto old = record_image(*engine, image_prompt(20, 1), 20, 512);
     const auto right = record_image(*engine, image_prompt(kTextBefore, 5), kTextBefore, 512);
     const ImageRows old_rows(*engine, *old, 1), right_rows(*engine, *right, 1);
@@ -175,7 +175,7 @@ TEST(PreviewHooks, CacheblendComparesTheValuesOfLayer1) {
 TEST(PreviewHooks, KvshareComparesTheAttentionOfTextInLayer1) {
   for (const std::string_view backend : backend_names()) {
     SCOPED_TRACE(backend);
-    const auto engine = engine_of(backend);
+    const auto engine = preview_engine(backend);
     const auto old = record_image(*engine, image_prompt(20, 1), 20, 512);
     Attention fresh(*engine, 1), reused(*engine, 1);
     reused.image = old.get();
@@ -200,7 +200,7 @@ TEST(PreviewHooks, KvshareComparesTheAttentionOfTextInLayer1) {
 TEST(PreviewHooks, AskedSumsTheQuestionsMaximumAttentionInDeepLayers) {
   for (const std::string_view backend : backend_names()) {
     SCOPED_TRACE(backend);
-    const auto engine = engine_of(backend);
+    const auto engine = preview_engine(backend);
     const auto old = record_image(*engine, image_prompt(20, 1), 20, 512);
     std::vector<double> expected(kImage, 0);
     for (int32_t layer = kPreviewLayers / 3; layer < kPreviewLayers; ++layer) {
@@ -232,7 +232,7 @@ TEST(PreviewHooks, ASecondLookAttendsToWhatTheFirstHasChosen) {
   constexpr size_t kChosen = 10, kEnd = 14;  // tokens of the image: half of 16 %
   for (const std::string_view backend : backend_names()) {
     SCOPED_TRACE(backend);
-    const auto engine = engine_of(backend);
+    const auto engine = preview_engine(backend);
     const auto old = record_image(*engine, image_prompt(20, 1), 20, 512);
     std::vector<int32_t> before(kImage, 0);
     std::fill(before.begin() + kChosen, before.begin() + kEnd, kPreviewLayers);

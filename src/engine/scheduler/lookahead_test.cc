@@ -12,9 +12,9 @@
 namespace vlcache {
 namespace {
 
-constexpr int64_t kCacheBytes = 8 << 20, kPoolBytes = 64 << 20;
+constexpr int64_t kCacheLimit = 8 << 20, kPoolBytes = 64 << 20;
 
-std::unique_ptr<Engine> engine(int64_t cache_bytes = kCacheBytes, int64_t kv_memory_bytes = kPoolBytes) {
+std::unique_ptr<Engine> engine(int64_t cache_bytes = kCacheLimit, int64_t kv_memory_bytes = kPoolBytes) {
   return make_engine(2, "auto", kv_memory_bytes, "llama", 4096, cache_bytes);
 }
 

@@ -166,7 +166,7 @@ TEST(FastV, MeetsABudgetExactly) {
   EXPECT_TRUE(std::ranges::includes(more, fewer));
 }
 
-std::string error_of(Engine& engine, const Prompt& prompt, std::string_view policy, std::string_view budget) {
+std::string error_with(Engine& engine, const Prompt& prompt, std::string_view policy, std::string_view budget) {
   const auto s = engine.new_sequence(prompt, parse_policy(policy, budget));
   try {
     compute(engine, *s, 64);
@@ -181,19 +181,19 @@ TEST(RowDropping, ErrorNamesTheSmallestPossibleBudget) {
   const std::unique_ptr<Engine> engine = make_engine(kLayers);
   const Prompt prompt = with_images(*engine), text = engine->prepare_tokens(random_tokens(50));
   // fastv: 2 * 90 + 4 * 35 = 320 of 6 layers: 53.3. pyramid_infer: 90 + 5 of 6: 15.8.
-  EXPECT_NE(error_of(*engine, prompt, "fastv", "0.5").find("54 slots per (layer, kv head), a budget of 0.600"),
+  EXPECT_NE(error_with(*engine, prompt, "fastv", "0.5").find("54 slots per (layer, kv head), a budget of 0.600"),
             std::string::npos);
-  EXPECT_EQ(error_of(*engine, prompt, "fastv", "54"), "");
-  EXPECT_NE(error_of(*engine, prompt, "pyramid_infer", "15").find("16 slots"), std::string::npos);
-  EXPECT_EQ(error_of(*engine, prompt, "pyramid_infer", "16"), "");
-  EXPECT_NE(error_of(*engine, text, "fastv", "0.9").find("fastv drops image tokens and there are none"),
+  EXPECT_EQ(error_with(*engine, prompt, "fastv", "54"), "");
+  EXPECT_NE(error_with(*engine, prompt, "pyramid_infer", "15").find("16 slots"), std::string::npos);
+  EXPECT_EQ(error_with(*engine, prompt, "pyramid_infer", "16"), "");
+  EXPECT_NE(error_with(*engine, text, "fastv", "0.9").find("fastv drops image tokens and there are none"),
             std::string::npos);
-  EXPECT_EQ(error_of(*engine, text, "fastv", "1"), "");
-  EXPECT_EQ(error_of(*engine, text, "fastv", ""), "");
-  EXPECT_EQ(error_of(*engine, text, "pyramid_infer", "0.5"), "");
+  EXPECT_EQ(error_with(*engine, text, "fastv", "1"), "");
+  EXPECT_EQ(error_with(*engine, text, "fastv", ""), "");
+  EXPECT_EQ(error_with(*engine, text, "pyramid_infer", "0.5"), "");
   Prompt chunked = with_images(*engine);
   chunked.evict_every = 40;
-  EXPECT_NE(error_of(*engine, chunked, "fastv", "").find("it cannot evict while"), std::string::npos);
+  EXPECT_NE(error_with(*engine, chunked, "fastv", "").find("it cannot evict while"), std::string::npos);
 }
 
 // All policies in one batch: each as if it were alone.
@@ -265,7 +265,7 @@ TEST(RowDropping, SecondTurnDropsOnlyNewTokens) {
   }
 }
 
-class FailOnce final : public LayerHooks {
+class FailAfterAttention final : public LayerHooks {
  public:
   int layer = -1;
   bool after_attention(int l, const Observed&, std::vector<int32_t>&) override {
@@ -282,7 +282,7 @@ TEST(RowDropping, ContinuesAfterAFailedStep) {
     const auto whole = engine->new_sequence(with_images(*engine), parse_policy(policy)),
                s = engine->new_sequence(with_images(*engine), parse_policy(policy));
     const std::vector<float> expected = compute(*engine, *whole, 32);
-    FailOnce fail;
+    FailAfterAttention fail;
     std::vector<float> found;
     for (int i = 0; s->n_pending() > 0; ++i) {
       fail.layer = i % 2 == 0 ? i / 2 % kLayers : -1;
@@ -341,7 +341,7 @@ TEST(RowDropping, ByteBudgetsAreNeverExceeded) {
     EXPECT_LE(s->cache().bytes(), n_pages * page);
     EXPECT_GE(s->cache().bytes(), std::min<int64_t>(n_pages, 84) * page * 8 / 10);
   }
-  EXPECT_NE(error_of(*engine, prompt, "pyramid_infer", std::to_string(20 * page) + "B").find("bytes"),
+  EXPECT_NE(error_with(*engine, prompt, "pyramid_infer", std::to_string(20 * page) + "B").find("bytes"),
             std::string::npos);
 }
 

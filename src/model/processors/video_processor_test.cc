@@ -21,7 +21,7 @@ VideoProcessor from_settings(const Json& settings) {
   return {third ? Kind::kQwen3 : Kind::kQwen2, JsonObject(settings, "settings")};
 }
 
-std::string error_of(const Json& settings) {
+std::string settings_error(const Json& settings) {
   try {
     from_settings(settings);
   } catch (const Error& e) {
@@ -113,14 +113,14 @@ TEST(VideoProcessor, UnitsHoldFramesOneAfterTheOther) {
 }
 
 TEST(VideoProcessor, SettingsAreValidated) {
-  EXPECT_EQ(error_of({{"fps", nullptr}, {"num_frames", 8}, {"max_pixels", 100000}}), "none");
-  EXPECT_THAT(error_of({{"fps", 0}}), testing::HasSubstr("fps"));
-  EXPECT_THAT(error_of({{"fps", "fast"}}), testing::HasSubstr("fps"));
-  EXPECT_THAT(error_of({{"max_frames", 1}}), testing::HasSubstr("max_frames"));
-  EXPECT_THAT(error_of({{"max_frames", -1}}), testing::HasSubstr("max_frames"));
-  EXPECT_THAT(error_of({{"temporal_patch_size", 0}}), testing::HasSubstr("temporal_patch_size"));
-  EXPECT_THAT(error_of({{"size", {{"longest_edge", -5}}}}), testing::HasSubstr("longest_edge"));
-  EXPECT_THAT(error_of({{"image_std", 0}}), testing::HasSubstr("image_std"));
+  EXPECT_EQ(settings_error({{"fps", nullptr}, {"num_frames", 8}, {"max_pixels", 100000}}), "none");
+  EXPECT_THAT(settings_error({{"fps", 0}}), testing::HasSubstr("fps"));
+  EXPECT_THAT(settings_error({{"fps", "fast"}}), testing::HasSubstr("fps"));
+  EXPECT_THAT(settings_error({{"max_frames", 1}}), testing::HasSubstr("max_frames"));
+  EXPECT_THAT(settings_error({{"max_frames", -1}}), testing::HasSubstr("max_frames"));
+  EXPECT_THAT(settings_error({{"temporal_patch_size", 0}}), testing::HasSubstr("temporal_patch_size"));
+  EXPECT_THAT(settings_error({{"size", {{"longest_edge", -5}}}}), testing::HasSubstr("longest_edge"));
+  EXPECT_THAT(settings_error({{"image_std", 0}}), testing::HasSubstr("image_std"));
 }
 
 }  // namespace
