@@ -34,7 +34,7 @@ bool QuantForm::valid() const {
   const bool widths =
       (bits == 4 || bits == 5 || bits == 6 || bits == 8) && (group == 16 || group == 32 || group == 64 || group == 128);
   const bool tables = table == CodeTable::kLinear || (bits == 4 && min == MinKind::kNone);
-  return widths && tables && (min != MinKind::kU8 || byte_scales());
+  return widths && tables && (bits != 5 || group >= 32) && (min != MinKind::kU8 || byte_scales());
 }
 
 std::string QuantForm::describe() const {

@@ -37,7 +37,7 @@ enum class CodeTable : uint8_t {
 // f32; the sum with m is rounded once.
 struct QuantForm {
   uint8_t bits = 4;    // 4, 5, 6 or 8
-  uint8_t group = 32;  // consecutive inputs that share a scale: 16, 32, 64 or 128
+  uint8_t group = 32;  // consecutive inputs that share a scale: 16 (not with 5 bits), 32, 64 or 128
   ScaleKind scale = ScaleKind::kF16;
   MinKind min = MinKind::kNone;
   CodeTable table = CodeTable::kLinear;  // another: 4 bits, without a minimum

@@ -428,7 +428,7 @@ CodedRows Matmul::coded(const Tensor& x, const QuantPanels& w, int64_t group, bo
 
 Matmul::CodedProduct Matmul::prepare(const Tensor& x, const QuantPanels& w, const Tensor& y, const Epilogue& epilogue,
                                      std::byte* memory) const {
-  const bool few = x.rows() <= quant_rows(isa_), one_byte = !few && codes_.activation_bits == ActivationBits::k8;
+  const bool few = x.rows() <= quant_rows({isa_, codes_.byte_dots}), one_byte = !few && codes_.activation_bits == ActivationBits::k8;
   return {coded(x, w, coded_group(x.rows()), one_byte, memory), w, y, epilogue, few, one_byte};
 }
 

@@ -272,12 +272,14 @@ HWY_INLINE void for_form(const QuantForm& form, const Kernel& kernel) {
   }
 }
 
-// Calls kernel<bits, by a table, groups of a unit>.
+// Calls kernel<bits, by a table, groups of a unit>. Groups of 16 with 5 bits are no QuantForm::valid().
 template <typename Kernel>
 HWY_INLINE void for_layout(const QuantLayout& layout, const Kernel& kernel) {
   for_form(layout.form, [&]<int kBits, bool kTable>() VLCACHE_LAMBDA {
-    layout.bands() == 1 ? kernel.template operator()<kBits, kTable, 1>()
-                        : kernel.template operator()<kBits, kTable, 2>();
+    if constexpr (kBits != 5) {
+      if (layout.bands() == 2) return kernel.template operator()<kBits, kTable, 2>();
+    }
+    kernel.template operator()<kBits, kTable, 1>();
   });
 }
 

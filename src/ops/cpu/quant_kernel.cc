@@ -186,7 +186,7 @@ HWY_NOINLINE void panel_of_rows(const QuantPanelArgs& args) {
 template <Dots kDots, int kBits, bool kTable, size_t kBands, typename Scales>
 HWY_INLINE void panel_with(const QuantPanelArgs& args) {
   if (args.n_rows == 1) return panel_of_rows<kDots, kBits, kTable, 1, kBands, Scales>(args);
-  if constexpr (hn::MaxLanes(F32Tag()) == 16) {
+  if constexpr (hn::MaxLanes(F32Tag()) == 16 && kDots != Dots::kWords) {  // quant_rows
     if (args.n_rows == 2) return panel_of_rows<kDots, kBits, kTable, 2, kBands, Scales>(args);
     if (args.n_rows == 3) return panel_of_rows<kDots, kBits, kTable, 3, kBands, Scales>(args);
     panel_of_rows<kDots, kBits, kTable, 4, kBands, Scales>(args);
@@ -201,7 +201,10 @@ HWY_INLINE void panel_of(const QuantPanelArgs& args) {
                                    ScalesOf<ScaleKind::kU8OfRow, MinKind::kU8>>;
     if (Own::fits(args.layout.form)) return panel_with<kDots, kBits, kTable, kBands, Own>(args);
   }
-  panel_with<kDots, kBits, kTable, kBands, AnyScales>(args);
+  if constexpr (!(kBits == 8 && kBands == 2) && !(kBits == 6 && kBands == 1)) {
+    return panel_with<kDots, kBits, kTable, kBands, AnyScales>(args);
+  }
+  CHECK(false);  // has_few_rows_kernel
 }
 
 template <Dots kDots>
@@ -240,6 +243,7 @@ void code_rows(QuantIsa isa, const Tensor& x, const CodedAs& as, const CodedRows
 }
 
 void quant_panel(QuantIsa isa, const QuantPanelArgs& args) {
+  if (!has_few_rows_kernel(args.layout.form)) return quant_groups(isa, args, false);
   if (isa.byte_dots) return VLCACHE_SIMD(isa.isa, quant_by_bytes)(args);
   VLCACHE_SIMD(isa.isa, quant_by_words)(args);
 }

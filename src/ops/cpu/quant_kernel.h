@@ -75,8 +75,18 @@ struct QuantPanelArgs {
   const std::byte* panel;
   float* acc;  // [n_rows, 64]
 };
-// One group of at most quant_rows(isa) rows: their sums, 4 x 4 vectors of 512 bits, leave registers for a unit's codes.
-inline int64_t quant_rows(Isa isa) { return isa >= Isa::kAvx512 ? 4 : 1; }
+// One group of at most quant_rows(isa) rows: on 512 bits their sums, 4 x 4 vectors, leave registers for a unit's codes.
+// Sums of words wait for an addition alone, so rows beside each other gain nothing: 12 rows one by one take 0.76 of the
+// time of a group.
+inline int64_t quant_rows(QuantIsa isa) { return isa.byte_dots && isa.isa >= Isa::kAvx512 ? 4 : 1; }
+// Whether quant_panel is compiled for a form, because --weights, checkpoints or GGUF files have it: 4 bits in groups of
+// 32 and more (int4, GPTQ, AWQ; Q4_0, Q4_1, Q4_K) and of 16 (Q2_K, Q3_K), 4 bits by a table likewise (MXFP4, IQ4_NL,
+// IQ4_XS; NVFP4), 5 bits (Q5_0, Q5_1, Q5_K), int6 and 6 bits in groups of 16 (Q6_K), 8 bits in groups of 32 and more
+// (int8, Q8_0). The others are quant_groups', which gives the same bits in up to 1.25 of the time.
+inline bool has_few_rows_kernel(const QuantForm& form) {
+  if (form.bits == 6) return form.group == 16 || (form.scale == kInt6.scale && form.min == kInt6.min);
+  return form.bits != 8 || form.group >= kUnit;
+}
 void quant_panel(QuantIsa isa, const QuantPanelArgs& args);
 // To the bit the same for any number of rows, from a group's first one, with sums in memory; groups of at most
 // kMostGrouped rows: two sums a row and a unit's codes then fill the 32 registers of 512 bits. One group of 12 rows

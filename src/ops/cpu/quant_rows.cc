@@ -49,8 +49,11 @@ HWY_INLINE void add_rows(const CodedUnit* units, const UnitSums* of_units, const
 }
 
 // Rows at once: on 512 bits a whole group, because a few rows' sums wait for each other (a scheduler's window of 97
-// holds four rows' products and what follows them). Fewer than five, which are quant_panel's, come row by row.
-constexpr size_t kMostTogether = hn::MaxLanes(F32Tag()) == 16 ? kMostGrouped : 1, kLeastTogether = 5;
+// holds four rows' products and what follows them). Fewer than five, which are quant_panel's, come row by row; so do
+// all by words, whose sums wait for an addition alone.
+template <Dots kDots>
+constexpr size_t kMostTogether = hn::MaxLanes(F32Tag()) == 16 && kDots != Dots::kWords ? kMostGrouped : 1;
+constexpr size_t kLeastTogether = 5;
 
 // The products with the n rows of a group.
 template <Dots kDots, size_t kBands, size_t kTogether>
@@ -70,7 +73,7 @@ HWY_INLINE void add_unit(const QuantPanelArgs& args, int64_t unit, const UnitWei
   const CodedRows& rows = args.rows;
   for (int64_t first = 0; first < args.n_rows; first += rows.group, acc += rows.group * kPanel) {
     const int64_t at = rows.at(args.first_row + first, unit), n = std::min(rows.group, args.n_rows - first);
-    add_group<kDots, kBands, kMostTogether>(rows.units + at, rows.sums + at, n, w, acc);
+    add_group<kDots, kBands, kMostTogether<kDots>>(rows.units + at, rows.sums + at, n, w, acc);
   }
 }
 
