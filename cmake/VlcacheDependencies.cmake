@@ -15,7 +15,6 @@ pkg_check_modules(hiredis REQUIRED IMPORTED_TARGET hiredis)
 pkg_check_modules(libav REQUIRED IMPORTED_TARGET libavformat libavcodec libswscale libavutil)  # of vlcache-video alone
 find_library(edit_library edit REQUIRED)  # its pkg-config file would add a folder of headers that no file includes
 find_package(CLI11 REQUIRED)
-find_package(Eigen3 3.4 REQUIRED NO_MODULE)
 if(NOT VLCACHE_REF_ONLY)
   pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
 endif()

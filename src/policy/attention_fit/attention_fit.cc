@@ -1,7 +1,11 @@
 #include "policy/attention_fit/attention_fit.h"
 
+#include <algorithm>
+#include <cstdlib>
+#include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/threads.h"
 #include "policy/attention_fit/fit_head.h"
 
@@ -50,6 +54,13 @@ void gather(const PartInputs& in, int32_t layer, int32_t head, int32_t n_kv_head
 }
 
 }  // namespace
+
+void* fit_memory(size_t bytes) {
+  constexpr size_t kLine = 64;
+  void* const memory = std::aligned_alloc(kLine, std::max(kLine, (bytes + kLine - 1) / kLine * kLine));
+  if (memory == nullptr) throw Error(ErrorCode::kMemory, "no memory for " + std::to_string(bytes) + " bytes of a fit");
+  return memory;
+}
 
 void fit_kept_slots(const PartInputs& in, int32_t layer, int32_t first, double ridge, std::span<KeepPlan::Head> kept) {
   std::vector<Gathered> heads(kept.size());

@@ -1,8 +1,7 @@
 // fit_head: weights of all slots for every query, then two least-squares problems. VLCACHE_FIT_HEAD is the function to
-// define.
+// define. Weights are stored with a row for each slot and a column for each query.
 #pragma once
 
-#include <array>
 #include <limits>
 
 #include "policy/attention_fit/fit_head.h"
@@ -11,152 +10,229 @@
 namespace vlcache {
 namespace {
 
-using Eigen::MatrixXf, Eigen::VectorXf;
-using RowMajor = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-using Rows = Eigen::Map<const RowMajor>;
-
 constexpr int kSweeps = 30;           // more sweeps did not improve the fit
 constexpr double kFirm = 1e-4;        // a ridge that keeps weights near 1 unless a query depends on them
 constexpr double kFloatRidge = 1e-4;  // from this ridge on values stay near, and single precision suffices
 constexpr float kLeastWeight = 1e-12f, kLeastSum = std::numeric_limits<float>::min(),
                 kUnseen = -std::numeric_limits<float>::infinity();
 
-constexpr Eigen::Index kBlock = 256;  // slots whose weights for all queries stay in the second-level cache
+constexpr int64_t kBlock = 256;  // slots whose weights for all queries stay in the second-level cache
 // Smaller than any logit, and finite: what a query does not see weighs 0.
 constexpr float kLowest = std::numeric_limits<float>::lowest();
 
-// Adds the slots' biases to the logits [n_queries, n] of n slots, and hides those that a query does not see.
-// slot_of(j): the slot of column j.
-void restrict_logits(const FitHead& h, const auto& slot_of, MatrixXf& logits) {
-  const int32_t first = *std::ranges::min_element(h.query_places);
-  for (Eigen::Index j = 0; j < logits.cols(); ++j) {
-    const size_t slot = slot_of(j);
-    const int32_t at = h.slot_places[slot];
-    if (!h.bias.empty()) logits.col(j).array() += h.bias[slot];
-    const bool all_see = at <= first && h.window == 0;
-    for (Eigen::Index i = 0; !all_see && i < logits.rows(); ++i) {
-      const int32_t position = h.query_places[static_cast<size_t>(i)];
-      if (at > position || (h.window > 0 && at <= position - h.window)) logits(i, j) = kUnseen;
-    }
+// A squared error is smaller than another if it is by more than roundings make it, relative to the other and to the
+// output: one kept slot gives the same output whatever its weight, and kernels and blocks of slots that round
+// differently must choose the same solution.
+constexpr float kClearly = 1e-4f, kRounding = 1e-12f;
+
+// Adds a slot's bias to its logits [n_queries], and hides them from queries that do not see it.
+inline void restrict_logits(const FitHead& h, int64_t slot, int32_t first_query, float* logits) {
+  const int32_t at = h.slot_places[static_cast<size_t>(slot)];
+  if (!h.bias.empty()) {
+    const float bias = h.bias[static_cast<size_t>(slot)];
+    for (int64_t i = 0; i < h.n_queries; ++i) logits[i] += bias;
+  }
+  if (at <= first_query && h.window == 0) return;
+  for (int64_t i = 0; i < h.n_queries; ++i) {
+    const int32_t position = h.query_places[static_cast<size_t>(i)];
+    if (at > position || (h.window > 0 && at <= position - h.window)) logits[i] = kUnseen;
+  }
+}
+
+// The queries as columns.
+inline void transpose_queries(const FitHead& h, Matrix<float>& to) {
+  for (int64_t i = 0; i < h.n_queries; ++i) {
+    for (int64_t c = 0; c < h.head_dim; ++c) to.row(c)[i] = h.queries[i * h.head_dim + c];
   }
 }
 
 // What the queries get from all slots.
 struct Whole {
-  VectorXf largest;  // [n_queries] logit
-  VectorXf sums;     // [n_queries] of exp(logit - largest)
-  MatrixXf output;   // [n_queries, head_dim]
+  explicit Whole(const FitHead& h)
+      : queries(h.head_dim, h.n_queries),
+        largest(1, h.n_queries),
+        sums(1, h.n_queries),
+        output(h.n_queries, h.head_dim) {}
+  int32_t first_query = 0;
+  Matrix<float> queries;  // [head_dim, n_queries]
+  Matrix<float> largest;  // [1, n_queries] logit
+  Matrix<float> sums;     // [1, n_queries] of exp(logit - largest)
+  Matrix<float> output;   // [n_queries, head_dim]
+  float squares = 0;      // of output
 };
 
+// Makes weights exp(logit - largest) of logits [rows of w, n_queries].
+inline void exponentials(const Whole& all, int64_t rows, Matrix<float>& w) {
+  for (int64_t j = 0; j < rows; ++j) {
+    for (int64_t i = 0; i < w.stride; i += kLanes<float>) {
+      float* at = w.row(j) + i;
+      store<float>(exp_of(load(at) - load(all.largest.row(0) + i)), at);
+    }
+  }
+}
+
+// Raises `largest` to the logits of a block, and scales what was summed up to it.
+inline void raise_largest(int64_t rows, const Matrix<float>& logits, Whole& all) {
+  for (int64_t i = 0; i < logits.stride; i += kLanes<float>) {
+    const Vector<float> before = load(all.largest.row(0) + i);
+    Vector<float> largest = before;
+    for (int64_t j = 0; j < rows; ++j) largest = largest_of(largest, load(logits.row(j) + i));
+    const Vector<float> scale = exp_of(before - largest);
+    store<float>(largest, all.largest.row(0) + i);
+    store<float>(load(all.sums.row(0) + i) * scale, all.sums.row(0) + i);
+    for (int64_t l = 0; l < kLanes<float> && i + l < all.output.rows; ++l) {
+      float* output = all.output.row(i + l);
+      for (int64_t c = 0; c < all.output.stride; ++c) output[c] *= scale[l];
+    }
+  }
+}
+
 // Block by block: the weights of all slots together are larger than the caches.
-Whole attend_to_all(const FitHead& h) {
-  const Rows q(h.queries, h.n_queries, h.head_dim);
-  Whole all{.largest = VectorXf::Constant(h.n_queries, kLowest),
-            .sums = VectorXf::Zero(h.n_queries),
-            .output = MatrixXf::Zero(h.n_queries, h.head_dim)};
-  MatrixXf w;
-  VectorXf scale;
-  for (Eigen::Index begin = 0; begin < h.n_slots; begin += kBlock) {
-    const Eigen::Index n = std::min(kBlock, h.n_slots - begin);
-    const Rows k(h.k + begin * h.head_dim, n, h.head_dim), v(h.v + begin * h.head_dim, n, h.head_dim);
-    w.noalias() = q * k.transpose();
-    restrict_logits(
-        h, [begin](Eigen::Index j) { return static_cast<size_t>(begin + j); }, w);
-    scale = all.largest;
-    all.largest = all.largest.cwiseMax(w.rowwise().maxCoeff());
-    scale = (scale - all.largest).array().exp();
-    all.sums.array() *= scale.array();
-    all.output.array().colwise() *= scale.array();
-    for (Eigen::Index j = 0; j < n; ++j) w.col(j) = (w.col(j) - all.largest).array().exp();
-    all.sums += w.rowwise().sum();
-    all.output.noalias() += w * v;
+inline void attend_to_all(const FitHead& h, Whole& all) {
+  transpose_queries(h, all.queries);
+  all.first_query = h.query_places[0];
+  for (const int32_t place : h.query_places) all.first_query = std::min(all.first_query, place);
+  std::fill_n(all.largest.row(0), all.largest.stride, kLowest);
+  Matrix<float> w(kBlock, h.n_queries), values(kBlock, h.head_dim);
+  for (int64_t begin = 0; begin < h.n_slots; begin += kBlock) {
+    const int64_t n = std::min(kBlock, h.n_slots - begin);
+    std::memset(w.row(0), 0, static_cast<size_t>(n * w.stride) * sizeof(float));
+    multiply<1, float>({.rows = n, .depth = h.head_dim, .cols = h.n_queries}, {h.k + begin * h.head_dim, h.head_dim, 1},
+                       rows_of(std::as_const(all.queries)), rows_of(w));
+    for (int64_t j = 0; j < n; ++j) restrict_logits(h, begin + j, all.first_query, w.row(j));
+    raise_largest(n, w, all);
+    exponentials(all, n, w);
+    for (int64_t j = 0; j < n; ++j) {
+      add_scaled(1.0f, w.row(j), w.stride, all.sums.row(0));
+      std::copy_n(h.v + (begin + j) * h.head_dim, h.head_dim, values.row(j));
+    }
+    multiply<1, float>({.rows = h.n_queries, .depth = n, .cols = h.head_dim}, transposed(w),
+                       rows_of(std::as_const(values)), rows_of(all.output));
   }
-  all.output.array().colwise() /= all.sums.cwiseMax(kLeastSum).array();
-  return all;
-}
-
-// [n_queries, keep.size()] exp(logit - the row's largest of all slots).
-MatrixXf kept_weights(const FitHead& h, const Whole& all, std::span<const int32_t> keep) {
-  RowMajor k(static_cast<Eigen::Index>(keep.size()), h.head_dim);
-  for (Eigen::Index j = 0; j < k.rows(); ++j) {
-    k.row(j) = Rows(h.k, h.n_slots, h.head_dim).row(keep[static_cast<size_t>(j)]);
+  for (int64_t i = 0; i < h.n_queries; ++i) {
+    const float factor = 1.0f / std::max(all.sums.row(0)[i], kLeastSum);
+    for (int64_t c = 0; c < h.head_dim; ++c) all.output.row(i)[c] *= factor;
+    all.squares += dot(all.output.row(i), all.output.row(i), all.output.stride);
   }
-  MatrixXf m = Rows(h.queries, h.n_queries, h.head_dim) * k.transpose();
-  restrict_logits(
-      h, [keep](Eigen::Index j) { return static_cast<size_t>(keep[static_cast<size_t>(j)]); }, m);
-  for (Eigen::Index j = 0; j < m.cols(); ++j) m.col(j) = (m.col(j) - all.largest).array().exp();
-  return m;
 }
 
-// Rows of weights m [n, t] times u, each row normalised to a sum of 1.
-MatrixXf attention(const MatrixXf& m, const VectorXf& u) {
-  const MatrixXf x = m * u.asDiagonal();
-  const VectorXf sums = x.rowwise().sum().cwiseMax(kLeastSum);
-  return sums.cwiseInverse().asDiagonal() * x;
+// m [keep.size(), n_queries]: exp(logit - the query's largest of all slots).
+inline void kept_weights(const FitHead& h, const Whole& all, std::span<const int32_t> keep, Matrix<float>& m) {
+  Matrix<float> k(m.rows, h.head_dim);
+  for (int64_t j = 0; j < m.rows; ++j)
+    std::copy_n(h.k + keep[static_cast<size_t>(j)] * h.head_dim, h.head_dim, k.row(j));
+  multiply<1, float>({.rows = m.rows, .depth = h.head_dim, .cols = h.n_queries}, elements(k),
+                     rows_of(std::as_const(all.queries)), rows_of(m));
+  for (int64_t j = 0; j < m.rows; ++j) restrict_logits(h, keep[static_cast<size_t>(j)], all.first_query, m.row(j));
+  exponentials(all, m.rows, m);
+  for (int64_t j = 0; j < m.rows; ++j) std::fill_n(m.row(j) + m.cols, m.stride - m.cols, 0.0f);
 }
 
-// The weights [t] of kept slots whose sum comes nearest to that of all slots, without a bound, then clipped to it.
-VectorXf clipped_weights(const MatrixXf& m, const VectorXf& sums) {
-  VectorXf u = ridge_least_squares<float>(m, sums, kFirm, VectorXf::Ones(m.cols()));
-  for (Eigen::Index j = 0; j < m.cols(); ++j) u[j] = m.col(j).maxCoeff() > 0 ? std::max(u[j], kLeastWeight) : 1.0f;
-  return u;
+// x: rows of weights m [t, n_queries] times u [1, t], each query's normalised to a sum of 1.
+inline void attention(const Matrix<float>& m, const Matrix<float>& u, Matrix<float>& x) {
+  Matrix<float> sums(1, m.cols);
+  for (int64_t j = 0; j < m.rows; ++j) add_scaled(u.row(0)[j], m.row(j), m.stride, sums.row(0));
+  for (int64_t i = 0; i < m.stride; ++i) sums.row(0)[i] = 1.0f / std::max(sums.row(0)[i], kLeastSum);
+  for (int64_t j = 0; j < m.rows; ++j) {
+    const float own = u.row(0)[j];
+    for (int64_t i = 0; i < m.stride; ++i) x.row(j)[i] = m.row(j)[i] * own * sums.row(0)[i];
+  }
 }
 
+// The squared error of values [t, head_dim] under attention x [t, n_queries]; rest [n_queries, head_dim] = output of
+// all slots - x values.
+inline float error_of(const Whole& all, const Matrix<float>& x, const Matrix<float>& values, Matrix<float>& rest) {
+  for (int64_t i = 0; i < rest.rows; ++i) std::copy_n(all.output.row(i), rest.cols, rest.row(i));
+  multiply<-1, float>({.rows = rest.rows, .depth = x.rows, .cols = rest.cols}, transposed(x), rows_of(values),
+                      rows_of(rest));
+  float error = 0;
+  for (int64_t i = 0; i < rest.rows; ++i) error += dot(rest.row(i), rest.row(i), rest.stride);
+  return error;
+}
+
+inline bool clearly_less(const Whole& all, float error, float than) {
+  return error < (1 - kClearly) * than - kRounding * all.squares;
+}
+
+// The weights u [1, t] of kept slots whose sum comes nearest to that of all slots, without a bound, then clipped to it.
+inline void clipped_weights(const Matrix<float>& m, const Matrix<float>& sums, Matrix<float>& u) {
+  Matrix<float> column(m.rows, 1), rest(m.cols, 1);
+  for (int64_t j = 0; j < m.rows; ++j) column.row(j)[0] = 1;
+  for (int64_t i = 0; i < m.cols; ++i) rest.row(i)[0] = sums.row(0)[i];
+  for (int64_t j = 0; j < m.rows; ++j) {
+    for (int64_t i = 0; i < m.cols; ++i) rest.row(i)[0] -= m.row(j)[i];
+  }
+  ridge_least_squares<float>(m, rest, kFirm, column);
+  for (int64_t j = 0; j < m.rows; ++j) {
+    const float largest = *std::max_element(m.row(j), m.row(j) + m.cols);
+    u.row(0)[j] = largest > 0 ? std::max(column.row(j)[0], kLeastWeight) : 1.0f;
+  }
+}
+
+// What is fitted: weights u [1, t] and values [t, head_dim], at first ones and the old values.
 struct Fitted {
-  VectorXf u;       // [t] weights
-  MatrixXf values;  // [t, head_dim]
+  Fitted(int64_t t, int64_t head_dim) : u(1, t), values(t, head_dim) { std::fill_n(u.row(0), t, 1.0f); }
+  void take(const Fitted& other) {
+    std::copy_n(other.u.row(0), u.cols, u.row(0));
+    for (int64_t j = 0; j < values.rows; ++j) std::copy_n(other.values.row(j), values.cols, values.row(j));
+  }
+  Matrix<float> u, values;
 };
 
 // Values are drawn to the old ones. Of two candidates for the weights, those whose sum comes nearest to that of all
 // slots and all ones, the one with the least error of the old values' output is fitted. Fitting all three of
 // fit_freely() took four solutions instead of one and left 6 to 8 % less error (squared, all heads together; pages of
 // tinydoc and wordpage, 5 and 10 %).
-Fitted fit_near(const MatrixXf& m, const Whole& all, double ridge, const MatrixXf& old) {
-  const auto error = [&](const VectorXf& u) {
-    const VectorXf sums = (m * u).cwiseMax(kLeastSum);
-    const MatrixXf output = sums.cwiseInverse().asDiagonal() * (m * (u.asDiagonal() * old));
-    return (output - all.output).squaredNorm();
-  };
-  Fitted best{.u = bounded_least_squares(m, all.sums, kLeastWeight, kSweeps), .values = {}};
-  const VectorXf ones = VectorXf::Ones(m.cols());
-  if (!(error(best.u) < error(ones))) best.u = ones;
-  best.values = ridge_least_squares<float>(attention(m, best.u), all.output, ridge, old);
-  return best;
+inline void fit_near(const Matrix<float>& m, const Whole& all, double ridge, Fitted& best) {
+  const int64_t t = m.rows, d = best.values.cols;
+  Matrix<float> bounded(1, t), x(t, m.cols), rest(m.cols, d), x_of_ones(t, m.cols), rest_of_ones(m.cols, d);
+  bounded_least_squares(m, all.sums, kLeastWeight, kSweeps, bounded);
+  attention(m, bounded, x), attention(m, best.u, x_of_ones);
+  const float error = error_of(all, x, best.values, rest);
+  if (!clearly_less(all, error, error_of(all, x_of_ones, best.values, rest_of_ones)))
+    return ridge_least_squares<float>(x_of_ones, rest_of_ones, ridge, best.values);
+  std::copy_n(bounded.row(0), t, best.u.row(0));
+  ridge_least_squares<float>(x, rest, ridge, best.values);
 }
 
 // Values are free, so the old ones say little about a candidate: each is fitted, and the one with the least error used.
-Fitted fit_freely(const MatrixXf& m, const Whole& all, double ridge, const MatrixXf& old) {
-  const std::array<VectorXf, 3> candidates{bounded_least_squares(m, all.sums, kLeastWeight, kSweeps),
-                                           clipped_weights(m, all.sums), VectorXf::Ones(m.cols())};
-  Fitted best;
+inline void fit_freely(const Matrix<float>& m, const Whole& all, double ridge, Fitted& best) {
+  const int64_t t = m.rows, d = best.values.cols;
+  Matrix<float> x(t, m.cols), rest(m.cols, d);
+  Fitted old(t, d), next(t, d);
+  old.take(best);
   float least = std::numeric_limits<float>::infinity();
-  for (const VectorXf& u : candidates) {
-    const MatrixXf x = attention(m, u);
-    MatrixXf values = ridge_least_squares<double>(x, all.output, ridge, old);
-    const float error = (x * values - all.output).squaredNorm();
-    if (best.u.size() > 0 && !(error < least)) continue;
+  for (int candidate = 0; candidate < 3; ++candidate) {
+    next.take(old);
+    if (candidate == 0) bounded_least_squares(m, all.sums, kLeastWeight, kSweeps, next.u);
+    if (candidate == 1) clipped_weights(m, all.sums, next.u);
+    attention(m, next.u, x);
+    error_of(all, x, next.values, rest);
+    ridge_least_squares<double>(x, rest, ridge, next.values);
+    const float error = error_of(all, x, next.values, rest);
+    if (candidate > 0 && !clearly_less(all, error, least)) continue;
     least = error;
-    best = {.u = u, .values = std::move(values)};
+    best.take(next);
   }
-  return best;
 }
 
 }  // namespace
 
 void VLCACHE_FIT_HEAD(const FitHead& h, double ridge, std::span<const int32_t> keep, std::span<float> values,
                       std::span<float> bias) {
-  const auto t = static_cast<Eigen::Index>(keep.size());
-  const Whole all = attend_to_all(h);
-  const MatrixXf m = kept_weights(h, all, keep);
-  MatrixXf old(t, h.head_dim);
-  for (Eigen::Index j = 0; j < t; ++j) {
-    old.row(j) = Rows(h.v, h.n_slots, h.head_dim).row(keep[static_cast<size_t>(j)]);
-  }
-  const Fitted fitted = ridge < kFloatRidge ? fit_freely(m, all, ridge, old) : fit_near(m, all, ridge, old);
-  Eigen::Map<RowMajor>(values.data(), t, h.head_dim) = fitted.values;
-  for (Eigen::Index j = 0; j < t; ++j) {
+  const auto t = static_cast<int64_t>(keep.size());
+  Whole all(h);
+  attend_to_all(h, all);
+  Matrix<float> m(t, h.n_queries);
+  kept_weights(h, all, keep, m);
+  Fitted fitted(t, h.head_dim);
+  for (int64_t j = 0; j < t; ++j)
+    std::copy_n(h.v + keep[static_cast<size_t>(j)] * h.head_dim, h.head_dim, fitted.values.row(j));
+  ridge < kFloatRidge ? fit_freely(m, all, ridge, fitted) : fit_near(m, all, ridge, fitted);
+  for (int64_t j = 0; j < t; ++j) {
     const auto i = static_cast<size_t>(j);
-    bias[i] = (h.bias.empty() ? 0.0f : h.bias[static_cast<size_t>(keep[i])]) + std::log(fitted.u[j]);
+    std::copy_n(fitted.values.row(j), h.head_dim, values.data() + j * h.head_dim);
+    bias[i] = (h.bias.empty() ? 0.0f : h.bias[static_cast<size_t>(keep[i])]) + std::log(fitted.u.row(0)[j]);
   }
 }
 

@@ -1,6 +1,7 @@
 // FitHead and its kernels: the arithmetic of a kv head's fit, compiled once per instruction set.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -25,6 +26,10 @@ struct FitHead {
 using FitKernel = void(const FitHead& head, double ridge, std::span<const int32_t> keep, std::span<float> values,
                        std::span<float> bias);
 FitKernel fit_head_plain, fit_head_avx2, fit_head_avx512;
+
+// Memory for a kernel's matrices, to be freed by std::free, in whole lines of the cache. Throws Error(kMemory): kernels
+// do not, because the linker could choose an error's inline functions from a file of another instruction set.
+void* fit_memory(size_t bytes);
 
 // The kernels of the levels up to `isa`, the best first.
 std::vector<FitKernel*> fit_kernels(Isa isa);
