@@ -61,9 +61,7 @@ function(vlcache_unit_tests name)
   target_compile_definitions(${program} PRIVATE VLCACHE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   target_include_directories(${program} PRIVATE ${CMAKE_SOURCE_DIR})
   target_compile_options(${program} PRIVATE $<$<CONFIG:Release>:-O1>)  # a quarter less to compile
-  if(NOT DEFINED VLCACHE_PARTS_${name})  # half of the time to compile; programs that run long lose more than that
-    target_compile_options(${program} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O0>)
-  endif()
+  target_compile_options(${program} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O0>)  # half of the time to compile
   if(NOT arg_ALONE)
     vlcache_batches(${program} ${VLCACHE_TEST_BATCH})
   endif()
