@@ -82,7 +82,7 @@ inline int64_t quant_rows(QuantIsa isa) { return isa.byte_dots && isa.isa >= Isa
 // Whether quant_panel is compiled for a form, because --weights, checkpoints or GGUF files have it: 4 bits in groups of
 // 32 and more (int4, GPTQ, AWQ; Q4_0, Q4_1, Q4_K) and of 16 (Q2_K, Q3_K), 4 bits by a table likewise (MXFP4, IQ4_NL,
 // IQ4_XS; NVFP4), 5 bits (Q5_0, Q5_1, Q5_K), int6 and 6 bits in groups of 16 (Q6_K), 8 bits in groups of 32 and more
-// (int8, Q8_0). The others are quant_groups', which gives the same bits in up to 1.25 of the time.
+// (int8, Q8_0). The others are quant_groups', which gives the same bits in up to 1.4 of the time.
 inline bool has_few_rows_kernel(const QuantForm& form) {
   if (form.bits == 6) return form.group == 16 || (form.scale == kInt6.scale && form.min == kInt6.min);
   return form.bits != 8 || form.group >= kUnit;
