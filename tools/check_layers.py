@@ -36,6 +36,10 @@ ROOMS = {
         "reuse": {"", "hooks", "prompt", "sequence"},
         "scheduler": {"", "sampling", "hooks", "prompt", "sequence", "reuse"},
     },
+    "api": {
+        "": set(),
+        "messages": {""},
+    },
     "server": {
         "http": set(),
         "page": {"http"},

@@ -6,6 +6,8 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "api/messages/chat_request.h"
+#include "api/messages/named_images.h"
 #include "api/request_builder.h"
 #include "server/http/http_server.h"
 #include "server/operations/access.h"
@@ -14,8 +16,6 @@
 #include "server/operations/inference.h"
 #include "server/operations/metrics.h"
 #include "server/protocol/answer_style.h"
-#include "server/protocol/chat_request.h"
-#include "server/protocol/named_images.h"
 #include "server/protocol/response_store.h"
 
 namespace vlcache {

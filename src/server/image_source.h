@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "server/http/data_uri.h"
+#include "api/messages/data_uri.h"
 #include "server/http/http_get.h"
 #include "server/http/url.h"
 

@@ -2,13 +2,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "api/messages/data_uri.h"
 #include "base/error.h"
 #include "base/format.h"
 #include "base/json.h"
 #include "io/image/encode.h"
 #include "io/image/image.h"
 #include "io/video/video_file.h"
-#include "server/http/data_uri.h"
 
 namespace vlcache {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/coded_error.h"
 #include "base/exact_json.h"
-#include "server/http/coded_error.h"
 
 namespace vlcache {
 

@@ -1,9 +1,9 @@
 // CacheRoutes: the routes below /v1/cache/, where operators inspect and manage the caches.
 #pragma once
 
+#include "api/messages/named_images.h"
 #include "server/operations/exchange.h"
 #include "server/operations/inference.h"
-#include "server/protocol/named_images.h"
 #include "server/protocol/response_store.h"
 
 namespace vlcache {

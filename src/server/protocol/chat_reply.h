@@ -6,9 +6,9 @@
 #include <string>
 #include <string_view>
 
+#include "api/messages/chat_request.h"
 #include "api/tool_calls.h"
 #include "engine/request.h"
-#include "server/protocol/chat_request.h"
 
 namespace vlcache {
 

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "api/messages/chat_request.h"
 #include "server/protocol/answer_style.h"
-#include "server/protocol/chat_request.h"
 #include "server/protocol/prompt_scores.h"
 
 namespace vlcache {

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "api/json_fields.h"
+#include "api/messages/chat_request.h"
 #include "api/request_fields.h"
 #include "base/json_text.h"
-#include "server/protocol/chat_request.h"
 
 namespace vlcache {
 namespace {

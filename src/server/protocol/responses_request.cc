@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "api/json_fields.h"
+#include "api/messages/chat_request.h"
 #include "api/request_fields.h"
 #include "base/json_text.h"
 #include "base/ordered_json.h"
-#include "server/protocol/chat_request.h"
 
 namespace vlcache {
 namespace {

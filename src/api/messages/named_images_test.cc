@@ -1,5 +1,5 @@
 // Names of images: their owners, the images that they stand for, and eviction.
-#include "server/protocol/named_images.h"
+#include "api/messages/named_images.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
-#include "server/http/data_uri.h"
+#include "api/messages/data_uri.h"
 
 #include <algorithm>
 #include <array>
 #include <optional>
 
-#include "server/http/coded_error.h"
+#include "base/coded_error.h"
 
 namespace vlcache {
 

@@ -3,9 +3,9 @@
 
 #include <string>
 
+#include "api/messages/chat_request.h"
+#include "api/messages/video_parts.h"
 #include "engine/prompt/encoded_image.h"
-#include "server/protocol/chat_request.h"
-#include "server/protocol/video_parts.h"
 
 namespace vlcache {
 

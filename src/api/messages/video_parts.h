@@ -6,8 +6,8 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "api/messages/data_uri.h"
 #include "engine/prompt/video_input.h"
-#include "server/http/data_uri.h"
 
 namespace vlcache {
 

@@ -1,12 +1,12 @@
-#include "server/protocol/image_parts.h"
+#include "api/messages/image_parts.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "api/json_fields.h"
+#include "api/messages/data_uri.h"
 #include "api/request_builder.h"
 #include "io/document/page_selection.h"
-#include "server/http/data_uri.h"
 
 namespace vlcache {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/protocol/named_images.h"
+#include "api/messages/named_images.h"
 
 #include <span>
 

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "api/answer_format.h"
+#include "api/messages/data_uri.h"
+#include "api/messages/named_images.h"
 #include "api/request_fields.h"
 #include "api/thoughts.h"
 #include "api/tool_calls.h"
@@ -18,8 +20,6 @@
 #include "engine/prompt/document_reader.h"
 #include "engine/prompt/encoded_image.h"
 #include "engine/prompt/video_input.h"
-#include "server/http/data_uri.h"
-#include "server/protocol/named_images.h"
 
 namespace vlcache {
 

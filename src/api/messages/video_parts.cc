@@ -1,4 +1,4 @@
-#include "server/protocol/video_parts.h"
+#include "api/messages/video_parts.h"
 
 #include <algorithm>
 #include <array>

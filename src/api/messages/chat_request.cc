@@ -1,16 +1,16 @@
 // Clients differ in the fields that they leave out, send as null, or add.
-#include "server/protocol/chat_request.h"
+#include "api/messages/chat_request.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "api/json_fields.h"
+#include "api/messages/image_parts.h"
 #include "api/request_builder.h"
 #include "base/json.h"
 #include "base/json_text.h"
 #include "base/ordered_json.h"
 #include "base/request_limits.h"
-#include "server/protocol/image_parts.h"
 
 namespace vlcache {
 namespace {
