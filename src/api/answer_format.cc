@@ -4,7 +4,7 @@
 #include <set>
 
 #include "api/json_fields.h"
-#include "base/error.h"
+#include "base/json.h"
 #include "base/json_text.h"
 #include "base/request_limits.h"
 
@@ -22,104 +22,121 @@ bool is_name(const std::string& name) {
 
 void read_tools(const OrderedJson& tools, ToolUse& use) {
   if (!tools.is_array()) bad_field("tools: expected a list of tools");
-  if (tools.size() > kMaxTools) bad_field("tools: expected at most " + std::to_string(kMaxTools));
-  std::set<std::string> names;
   for (size_t i = 0; i < tools.size(); ++i) {
-    const std::string where = "tools[" + std::to_string(i) + "]";
-    const std::string type = text_in(tools[i], "type");
+    const std::string where = item_name("tools", i), type = text_in(tools[i], "type");
     if (type != "function") bad_field(where + ".type: expected \"function\", found \"" + type + "\"");
     const OrderedJson* function = find_field(tools[i], "function");
     if (function == nullptr || !function->is_object()) bad_field(where + ".function: expected an object");
     const std::string name = text_in(*function, "name");
-    if (!is_name(name)) bad_field(where + ".function.name: expected 1 to 128 letters, digits, \"_\" or \"-\"");
-    if (!names.insert(name).second) bad_field(where + ".function.name: \"" + name + "\" is there twice");
-    const OrderedJson* parameters = find_field(*function, "parameters");
-    if (parameters != nullptr && !parameters->is_object()) {
-      bad_field(where + ".function.parameters: expected a JSON schema, an object");
-    }
+    use.add(name, *function, "parameters", {where + ".function", where + ".function.parameters"});
     if (bool_field(*function, "strict", bool_field(tools[i], "strict", false))) use.strict.insert(name);
-    // Templates read the fields that exist, and some cannot do without parameters.
-    OrderedJson kept = {{"name", name}};
-    if (find_field(*function, "description") != nullptr) kept["description"] = text_in(*function, "description");
-    kept["parameters"] =
-        parameters != nullptr ? *parameters : OrderedJson{{"type", "object"}, {"properties", OrderedJson::object()}};
-    use.tools.push_back({{"type", "function"}, {"function", std::move(kept)}});
   }
 }
 
-void read_choice(const OrderedJson& choice, ToolUse& use) {
-  constexpr const char* kExpected =
-      "expected \"none\", \"auto\", \"required\" or {\"type\": \"function\", \"function\": {\"name\": ...}}";
-  if (choice == "none") {
-    use.choice = ToolUse::Choice::kNone;
-  } else if (choice == "auto") {
-    use.choice = use.tools.empty() ? ToolUse::Choice::kNone : ToolUse::Choice::kAuto;
-  } else if (choice == "required") {
-    use.choice = ToolUse::Choice::kRequired;
-  } else if (choice.is_object() && text_in(choice, "type") == "function" && find_field(choice, "function") != nullptr) {
-    use.choice = ToolUse::Choice::kNamed;
-    use.named = text_in(choice["function"], "name");
-    const auto is_it = [&](const OrderedJson& tool) { return tool["function"]["name"] == use.named; };
-    if (!std::ranges::any_of(use.tools, is_it)) bad_field("tool_choice: \"" + use.named + "\" is not among the tools");
-  } else {
-    bad_field(std::string("tool_choice: ") + kExpected);
-  }
-  if (use.must_call() && use.tools.empty()) bad_field("tool_choice: there are no tools to call");
+AnswerFormat schema_format(const OrderedJson& given, const std::string& field) {
+  const OrderedJson* schema = find_field(given, "schema");
+  if (schema == nullptr) bad_field(field + ": expected a JSON schema, an object");
+  return make_answer_format("json", schema->is_string() ? OrderedJson() : *schema, field);
 }
 
-// Of a form that is no JSON.
-AnswerFormat read_text_format(const OrderedJson& asked, const std::string& type) {
-  AnswerFormat format;
-  format.field = text_in(asked, "field");
-  if (format.field.empty()) format.field = "response_format." + type;
-  const OrderedJson* given = find_field(asked, type.c_str());
-  if (type == "choice") {
-    format.kind = AnswerFormat::Kind::kChoice;
-    const auto is_text = [](const OrderedJson& choice) { return choice.is_string(); };
-    if (given == nullptr || !given->is_array() || given->empty() || !std::ranges::all_of(*given, is_text)) {
-      bad_field(format.field + ": expected a list of texts, at least one");
-    }
-    format.choices = given->get<std::vector<std::string>>();
-  } else {
-    format.kind = type == "regex" ? AnswerFormat::Kind::kRegex : AnswerFormat::Kind::kGrammar;
-    format.text = text_in(asked, type.c_str());
-    if (format.text.empty()) {
-      bad_field(format.field + ": expected " + (type == "regex" ? "a regular expression" : "a grammar in GBNF") +
-                ", as text");
-    }
-  }
-  return format;
+[[noreturn]] void bad_type(const std::string& where, const std::string& type) {
+  bad_field(where +
+            ".type: expected \"text\", \"json_object\", \"json_schema\", \"choice\", \"regex\" or \"grammar\", found "
+            "\"" +
+            type + "\"");
 }
 
 }  // namespace
 
-AnswerFormat read_answer_format(const OrderedJson& asked) {
+AnswerFormat make_answer_format(const std::string& type, const OrderedJson& given, const std::string& field) {
   AnswerFormat format;
-  if (asked.is_null()) return format;
-  const std::string type = text_in(asked, "type");
-  if (type == "text") return format;
+  format.field = field;
   if (type == "json_object") {
     format.kind = AnswerFormat::Kind::kJsonObject;
-    return format;
+  } else if (type == "json") {
+    format.kind = AnswerFormat::Kind::kJsonSchema;
+    format.schema = given.is_string() ? parse_ordered_or_discard(given.get_ref<const std::string&>()) : given;
+    if (!format.schema.is_object()) bad_field(field + ": expected a JSON schema, an object");
+  } else if (type == "choice") {
+    format.kind = AnswerFormat::Kind::kChoice;
+    const auto is_text = [](const OrderedJson& choice) { return choice.is_string(); };
+    if (!given.is_array() || given.empty() || !std::ranges::all_of(given, is_text)) {
+      bad_field(field + ": expected a list of texts, at least one");
+    }
+    format.choices = given.get<std::vector<std::string>>();
+  } else {
+    format.kind = type == "regex" ? AnswerFormat::Kind::kRegex : AnswerFormat::Kind::kGrammar;
+    if (given.is_string()) format.text = given.get<std::string>();
+    if (format.text.empty()) {
+      bad_field(field + ": expected " + (type == "regex" ? "a regular expression" : "a grammar in GBNF") + ", as text");
+    }
   }
-  if (type == "choice" || type == "regex" || type == "grammar") return read_text_format(asked, type);
-  if (type != "json_schema") {
-    bad_field(
-        "response_format.type: expected \"text\", \"json_object\", \"json_schema\", \"choice\", \"regex\" or "
-        "\"grammar\", found \"" +
-        type + "\"");
+  return format;
+}
+
+AnswerFormat read_flat_format(const OrderedJson& asked, const std::string& where) {
+  const std::string type = text_in(asked, "type");
+  if (type == "text") return {.field = where + ".text"};
+  if (type == "json_object" || type == "choice" || type == "regex" || type == "grammar") {
+    return make_answer_format(type, OrderedJson(), where + "." + type);
   }
+  if (type != "json_schema") bad_type(where, type);
+  return schema_format(asked, where + ".schema");
+}
+
+AnswerFormat read_answer_format(const OrderedJson& asked) {
+  if (asked.is_null()) return {};
+  const std::string where = "response_format", type = text_in(asked, "type");
+  if (type == "choice" || type == "regex" || type == "grammar") {
+    const OrderedJson* given = find_field(asked, type.c_str());
+    return make_answer_format(type, given == nullptr ? OrderedJson() : *given, where + "." + type);
+  }
+  if (type != "json_schema") return read_flat_format(asked, where);
   const OrderedJson* named = find_field(asked, "json_schema");
   if (named == nullptr || !named->is_object()) {
-    bad_field("response_format.json_schema: expected {\"name\": ..., \"schema\": {...}}");
+    bad_field(where + ".json_schema: expected {\"name\": ..., \"schema\": {...}}");
   }
-  const OrderedJson* schema = find_field(*named, "schema");
-  if (schema == nullptr || !schema->is_object()) {
-    bad_field(std::string(AnswerFormat::kSchemaField) + ": expected a JSON schema, an object");
+  return schema_format(*named, where + ".json_schema.schema");
+}
+
+void ToolUse::add(const std::string& name, const OrderedJson& function, const char* parameters, Place place) {
+  if (tools.size() == kMaxTools) bad_field("tools: expected at most " + std::to_string(kMaxTools));
+  if (!is_name(name)) bad_field(place.function + ".name: expected 1 to 128 letters, digits, \"_\" or \"-\"");
+  if (places.contains(name)) bad_field(place.function + ".name: \"" + name + "\" is there twice");
+  const OrderedJson* schema = find_field(function, parameters);
+  if (schema != nullptr && !schema->is_object()) bad_field(place.schema + ": expected a JSON schema, an object");
+  // Templates read the fields that exist, and some cannot do without parameters.
+  OrderedJson kept = {{"name", name}};
+  if (find_field(function, "description") != nullptr) kept["description"] = text_in(function, "description");
+  kept["parameters"] =
+      schema != nullptr ? *schema : OrderedJson{{"type", "object"}, {"properties", OrderedJson::object()}};
+  tools.push_back({{"type", "function"}, {"function", std::move(kept)}});
+  places.emplace(name, std::move(place));
+  choice = Choice::kAuto;
+}
+
+void ToolUse::choose(Choice how, const std::string& name) {
+  choice = how == Choice::kAuto && tools.empty() ? Choice::kNone : how;
+  named = name;
+  if (how == Choice::kNamed && !places.contains(name))
+    bad_field("tool_choice: \"" + name + "\" is not among the tools");
+  if (must_call() && tools.empty()) bad_field("tool_choice: there are no tools to call");
+}
+
+void read_tool_choice(const OrderedJson& choice, ToolUse& use) {
+  if (choice == "none") {
+    use.choose(ToolUse::Choice::kNone);
+  } else if (choice == "auto") {
+    use.choose(ToolUse::Choice::kAuto);
+  } else if (choice == "required") {
+    use.choose(ToolUse::Choice::kRequired);
+  } else if (choice.is_object() && text_in(choice, "type") == "function" && find_field(choice, "function") != nullptr) {
+    use.choose(ToolUse::Choice::kNamed, text_in(choice["function"], "name"));
+  } else {
+    bad_field(
+        "tool_choice: expected \"none\", \"auto\", \"required\" or {\"type\": \"function\", \"function\": {\"name\": "
+        "...}}");
   }
-  format.kind = AnswerFormat::Kind::kJsonSchema;
-  format.schema = *schema;
-  return format;
 }
 
 std::vector<std::string> ToolUse::names() const {
@@ -161,33 +178,10 @@ std::map<std::string, std::set<std::string>> ToolUse::string_parameters() const 
 
 ToolUse read_tool_use(const OrderedJson& body) {
   ToolUse use;
-  const OrderedJson* tools = find_field(body, "tools");
-  if (tools != nullptr) read_tools(*tools, use);
-  if (!use.tools.empty()) use.choice = ToolUse::Choice::kAuto;
-  const OrderedJson* choice = find_field(body, "tool_choice");
-  if (choice != nullptr) read_choice(*choice, use);
+  if (const OrderedJson* tools = find_field(body, "tools")) read_tools(*tools, use);
+  if (const OrderedJson* choice = find_field(body, "tool_choice")) read_tool_choice(*choice, use);
   use.parallel = bool_field(body, "parallel_tool_calls", true);
   return use;
-}
-
-OrderedJson read_tool_calls(const OrderedJson& calls, const std::string& where) {
-  if (!calls.is_array()) bad_field(where + ": expected a list of calls");
-  OrderedJson out = OrderedJson::array();
-  for (size_t i = 0; i < calls.size(); ++i) {
-    const std::string at = where + "[" + std::to_string(i) + "].function";
-    const OrderedJson* function = calls[i].is_object() ? find_field(calls[i], "function") : nullptr;
-    if (function == nullptr || !function->is_object()) bad_field(at + ": expected {\"name\": ..., \"arguments\": ...}");
-    const std::string name = text_in(*function, "name");  // other servers allow other names
-    if (name.empty()) bad_field(at + ".name: expected a name");
-    const OrderedJson* arguments = find_field(*function, "arguments");
-    const bool good = arguments == nullptr || arguments->is_string() || arguments->is_object();
-    if (!good) bad_field(at + ".arguments: expected a JSON object, as text");
-    out.push_back(
-        {{"id", text_in(calls[i], "id")},
-         {"type", "function"},
-         {"function", {{"name", name}, {"arguments", arguments == nullptr ? OrderedJson("{}") : *arguments}}}});
-  }
-  return out;
 }
 
 }  // namespace vlcache

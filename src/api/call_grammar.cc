@@ -209,21 +209,20 @@ int32_t one_call(Automaton& a, const Words& words, const ToolUse& use, std::vect
     std::vector<NamedParameter> named;  // instead, in kQwenXml and kPythonic
   };
   std::vector<Function> functions;
-  for (size_t i = 0; i < use.tools.size(); ++i) {
-    const OrderedJson& function = use.tools[i]["function"];
+  for (const OrderedJson& tool : use.tools) {
+    const OrderedJson& function = tool["function"];
     const auto name = function["name"].get<std::string>();
     if (use.choice == ToolUse::Choice::kNamed && name != use.named) continue;
-    const std::string where = "tools[" + std::to_string(i) + "].function";
+    const ToolUse::Place& place = use.places.at(name);
     std::vector<SchemaNote> widened;
     const SchemaOptions options{.widened = use.strict.contains(name) ? nullptr : &widened, .closed = true};
     if (words.xml || words.pythonic) {
-      functions.push_back(
-          {name, 0, named_parameters(a, function["parameters"], where + ".parameters", options, words.xml)});
+      functions.push_back({name, 0, named_parameters(a, function["parameters"], place.schema, options, words.xml)});
     } else {
-      functions.push_back({name, add_schema(a, function["parameters"], where + ".parameters", options), {}});
+      functions.push_back({name, add_schema(a, function["parameters"], place.schema, options), {}});
     }
     for (const SchemaNote& note : widened) {
-      notes.push_back(where + " (" + name + "): \"" + note.keyword + "\" at " + note.place +
+      notes.push_back(place.function + " (" + name + "): \"" + note.keyword + "\" at " + note.place +
                       " is not held in calls: " + note.why);
     }
   }
@@ -281,7 +280,7 @@ TextRule add_format(Automaton& a, const AnswerFormat& format) {
     case AnswerFormat::Kind::kJsonObject:
       return {.rule = kJsonObject};
     case AnswerFormat::Kind::kJsonSchema:
-      return {.rule = add_schema(a, format.schema, AnswerFormat::kSchemaField)};
+      return {.rule = add_schema(a, format.schema, format.field)};
     case AnswerFormat::Kind::kChoice:
       return add_choice(a, format.choices);
     case AnswerFormat::Kind::kRegex:
@@ -299,10 +298,11 @@ std::string name_of(const AnswerFormat& format) {
 
 // Under which its grammar is kept.
 std::string name_of(CallSyntax syntax, const ToolUse& use) {
-  std::string strict;
+  std::string strict, places;  // which notes name
   for (const std::string& name : use.strict) strict += name + " ";
+  for (const auto& [name, place] : use.places) places += " " + place.schema;
   return std::to_string(static_cast<int>(syntax)) + (use.parallel ? " many " : " one ") + use.named + " " + strict +
-         use.tools.dump();
+         use.tools.dump() + places;
 }
 
 }  // namespace
@@ -310,7 +310,7 @@ std::string name_of(CallSyntax syntax, const ToolUse& use) {
 GrammarPtr format_grammar(Grammars& grammars, const AnswerFormat& format) {
   if (format.kind == AnswerFormat::Kind::kJsonObject) return grammars.json_object();
   if (format.kind == AnswerFormat::Kind::kJsonSchema) {
-    return grammars.json_schema(format.schema, AnswerFormat::kSchemaField);
+    return grammars.json_schema(format.schema, format.field);
   }
   return grammars.compile("format " + name_of(format), [&](Automaton& a) {
     const TextRule texts = add_format(a, format);

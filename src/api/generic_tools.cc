@@ -82,19 +82,4 @@ GenericTools generic_tools(const OrderedJson& tools, int64_t max_tokens,
   return out;
 }
 
-OrderedJson with_system_text(OrderedJson messages, const std::string& text) {
-  if (!messages.empty() && text_in(messages[0], "role") == "system") {
-    OrderedJson& content = messages[0]["content"];
-    if (content.is_array()) {
-      content.push_back({{"type", "text"}, {"text", "\n\n" + text}});
-    } else {
-      content = content.get<std::string>() + "\n\n" + text;
-    }
-    return messages;
-  }
-  OrderedJson out = OrderedJson::array({{{"role", "system"}, {"content", text}}});
-  for (OrderedJson& message : messages) out.push_back(std::move(message));
-  return out;
-}
-
 }  // namespace vlcache

@@ -20,7 +20,4 @@ struct GenericTools {
 GenericTools generic_tools(const nlohmann::ordered_json& tools, int64_t max_tokens,
                            const std::function<int64_t(const std::string& text)>& n_tokens);
 
-// The messages with the text at the end of the first system message, or as one of their own.
-nlohmann::ordered_json with_system_text(nlohmann::ordered_json messages, const std::string& text);
-
 }  // namespace vlcache

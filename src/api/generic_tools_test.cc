@@ -57,16 +57,5 @@ TEST(GenericTools, ManyThatDoNotFitAreLeftOutAtOnce) {
   EXPECT_LT(n_asked, 20);
 }
 
-TEST(GenericTools, TextJoinsTheSystemMessage) {
-  const auto joined = [](std::string_view messages) {
-    return with_system_text(parse_ordered_json(messages, ""), "T").dump();
-  };
-  EXPECT_EQ(joined(R"([{"role":"user","content":"a"}])"),
-            R"([{"role":"system","content":"T"},{"role":"user","content":"a"}])");
-  EXPECT_EQ(joined(R"([{"role":"system","content":"S"}])"), R"([{"role":"system","content":"S\n\nT"}])");
-  EXPECT_EQ(joined(R"([{"role":"system","content":[{"type":"text","text":"S"}]}])"),
-            R"([{"role":"system","content":[{"type":"text","text":"S"},{"type":"text","text":"\n\nT"}]}])");
-}
-
 }  // namespace
 }  // namespace vlcache

@@ -23,10 +23,14 @@ const OrderedJson* find_field(const OrderedJson& object, const char* key) {
   return at == object.end() || at->is_null() ? nullptr : &*at;
 }
 
-std::string string_field(const OrderedJson& object, const char* key, const std::string& where) {
+const std::string& text_field(const OrderedJson& object, const char* key, const std::string& where) {
   const OrderedJson* value = find_field(object, key);
   if (value == nullptr || !value->is_string()) bad_field(where + "." + key + ": expected a string");
-  return value->get<std::string>();
+  return value->get_ref<const std::string&>();
+}
+
+std::string string_field(const OrderedJson& object, const char* key, const std::string& where) {
+  return text_field(object, key, where);
 }
 
 bool bool_field(const OrderedJson& object, const char* key, bool fallback) {

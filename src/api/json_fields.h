@@ -15,7 +15,8 @@ nlohmann::ordered_json parse_body(std::string_view text);
 // Null if the field is missing or null: null counts as left out, as in most clients' libraries.
 const nlohmann::ordered_json* find_field(const nlohmann::ordered_json& object, const char* key);
 
-// A required field: "WHERE.KEY: expected a string".
+// A required field: "WHERE.KEY: expected a string". A text belongs to the object.
+const std::string& text_field(const nlohmann::ordered_json& object, const char* key, const std::string& where);
 std::string string_field(const nlohmann::ordered_json& object, const char* key, const std::string& where);
 
 // "KEY: expected true or false".

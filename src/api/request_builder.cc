@@ -50,11 +50,6 @@ ImageOptions image_options(const RequestFields& fields) {
   return options;
 }
 
-void add_image_parts(EncodedImage& image, nlohmann::ordered_json& content) {
-  content.push_back({{"type", "image"}});
-  if (!image.text.empty()) content.push_back({{"type", "text"}, {"text", std::exchange(image.text, "")}});
-}
-
 RequestBuilder::RequestBuilder(const Engine& engine, const ReuseChoice& reuse, const ModelFiles* model,
                                bool generic_tools)
     : engine_(engine), reuse_(reuse), model_(model), forms_(engine, generic_tools) {}

@@ -28,9 +28,6 @@ Prompt prepare_chat(const Engine& engine, const nlohmann::ordered_json& messages
 // How the fields want images to be shown to the model. Throws Error(kInput) for values out of range.
 ImageOptions image_options(const RequestFields& fields);
 
-// Adds {"type": "image"} to a message's content, and the image's text (EncodedImage::text), which is moved out of it.
-void add_image_parts(EncodedImage& image, nlohmann::ordered_json& content);
-
 // Any thread.
 class RequestBuilder {
  public:

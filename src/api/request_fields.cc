@@ -193,29 +193,27 @@ std::optional<int32_t> unusual_max_tokens(const OrderedJson& body, const char* n
 }
 
 RequestFields read_body_fields(const OrderedJson& body) {
-  RequestFields fields;
-  const OrderedJson* ours = find_field(body, "vlcache");
-  if (ours != nullptr && !ours->is_object()) bad_field("vlcache: expected an object");
-  check_own_names(body);
-  const OrderedJson none = OrderedJson::object();
-  const FieldSource top{.object = body, .where = ""};
-  const FieldSource inner{.object = ours != nullptr ? *ours : none, .where = "vlcache."};
+  RequestFields fields = read_common_fields(body);
   fields.max_tokens = unusual_max_tokens(body, "max_tokens");
   for (const RequestField& field : request_fields()) {
-    if (fields.max_tokens && field.name == std::string_view("max_tokens")) continue;
-    if (field.body != Body::kNowhere) read_field(field, field.body == Body::kVlcache ? inner : top, fields);
+    if (field.body != Body::kOpenAi || (fields.max_tokens && field.name == std::string_view("max_tokens"))) continue;
+    read_field(field, {.object = body, .where = ""}, fields);
   }
   if (!fields.reuse && !fields.cache_prompt.value_or(true)) fields.reuse = "off";
   return fields;
 }
 
-void copy_common_fields(const OrderedJson& from, OrderedJson& to) {
-  check_own_names(from);
+RequestFields read_common_fields(const OrderedJson& body) {
+  RequestFields fields;
+  const OrderedJson* ours = find_field(body, "vlcache");
+  if (ours != nullptr && !ours->is_object()) bad_field("vlcache: expected an object");
+  check_own_names(body);
   for (const RequestField& field : request_fields()) {
-    if (field.body != Body::kAll) continue;
-    if (const OrderedJson* value = find_field(from, field.name)) to[field.name] = *value;
+    if (field.body == Body::kAll) read_field(field, {.object = body, .where = ""}, fields);
+    if (field.body == Body::kVlcache && ours != nullptr)
+      read_field(field, {.object = *ours, .where = "vlcache."}, fields);
   }
-  if (const OrderedJson* ours = find_field(from, "vlcache")) to["vlcache"] = *ours;
+  return fields;
 }
 
 RequestFields over(RequestFields fields, const RequestFields& below) {

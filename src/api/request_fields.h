@@ -103,11 +103,10 @@ void read_field(const RequestField& field, const FieldSource& source, RequestFie
 RequestFields read_line_fields(const nlohmann::ordered_json& line);
 // The meaning of max_tokens 0 (the prompt alone) and -1 (until the context ends) in bodies; nullopt for others.
 std::optional<int32_t> unusual_max_tokens(const nlohmann::ordered_json& body, const char* name);
-// Fields of the body of a chat completion, or of one translated to it.
+// Fields of the body of a chat completion or completion.
 RequestFields read_body_fields(const nlohmann::ordered_json& body);
-
-// Copies the fields that the bodies of all endpoints have under the same name, and the object "vlcache".
-void copy_common_fields(const nlohmann::ordered_json& from, nlohmann::ordered_json& to);
+// Those that the bodies of all endpoints have under the same name.
+RequestFields read_common_fields(const nlohmann::ordered_json& body);
 
 // Fields that `fields` does not set come from `below`. A policy and its budget belong together: fields that set one
 // take neither from below.

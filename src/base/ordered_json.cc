@@ -12,6 +12,8 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 using Members = OrderedJson::object_t;  // a vector of pairs
 
+thread_local int64_t t_texts = 0;
+
 constexpr size_t kFew = 16;  // below, comparing each with each is faster than sorting
 
 bool few_different(const OrderedMembers& members) {
@@ -172,7 +174,10 @@ const OrderedJson* MemberIndex::find(std::string_view name) const {
   return at == members_.end() || at->first != name ? nullptr : at->second;
 }
 
+int64_t n_json_texts() { return t_texts; }
+
 OrderedJson read_ordered_json(std::string_view text, std::string_view where, const OrderedJsonOptions& options) {
+  ++t_texts;
   check_json_depth(text, where);
   try {
     Builder builder(where, options);

@@ -45,5 +45,7 @@ struct OrderedJsonOptions {
 // As parse_ordered_json (json.h).
 nlohmann::ordered_json read_ordered_json(std::string_view text, std::string_view where,
                                          const OrderedJsonOptions& options);
+// How many texts this thread has read so: for tests.
+int64_t n_json_texts();
 
 }  // namespace vlcache

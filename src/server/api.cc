@@ -24,13 +24,13 @@
 #include "server/http/json_reply.h"
 #include "server/http/random_id.h"
 #include "server/http/url.h"
-#include "server/page/page.h"
 #include "server/protocol/chat_reply.h"
 #include "server/protocol/completion.h"
 #include "server/protocol/messages_errors.h"
 #include "server/protocol/messages_request.h"
 #include "server/protocol/responses_request.h"
 #include "server/protocol/styled_answer.h"
+#include "server/routes.h"
 #include "server/text_routes.h"
 #include "server/warm_up.h"
 
@@ -59,24 +59,30 @@ HttpResponse field_error(const Error& error, const HttpRequest& request) {
   return json_response(json, http_status(error));
 }
 
-// Names errors of images as OpenAI does. `places`: their names in errors.
-template <typename Prepare>
-Prompt with_image_errors(const std::vector<std::string>& places, const Prepare& prepare) {
-  try {
-    return prepare();
-  } catch (const Error& e) {
-    const std::string_view what = e.what();
-    const auto place = std::ranges::find_if(places, [&](const std::string& name) {
-      return what.starts_with(name) && what.substr(name.size()).starts_with(':');
-    });
-    if (place == places.end() || http_status(e) != 400) throw;
-    const bool large = what.find("the limit is") != what.npos;
-    const std::string noun = place->find(".video") == std::string::npos ? "image" : "video";
-    throw CodedError(e.code(), e.what(), noun + (large ? "_too_large" : "_parse_error"), *place);
+// The name of an image or video in errors, and what it is.
+using Place = std::pair<std::string, const char*>;
+
+std::vector<Place> places_of(const std::vector<Message>& messages) {
+  std::vector<Place> places;
+  for (const Message& message : messages) {
+    for (const Part& part : message.parts) {
+      if (const auto* image = std::get_if<ImagePart>(&part)) places.emplace_back(image->image.where, "image");
+      if (const auto* video = std::get_if<VideoPart>(&part)) places.emplace_back(video->video.where, "video");
+    }
   }
+  return places;
 }
 
-struct TooManyDocuments {};
+// An error about an image or a video, with OpenAI's code.
+CodedError with_code(const Error& error, const Place& place) {
+  const bool large = std::string_view(error.what()).find("the limit is") != std::string_view::npos;
+  return {error.code(), error.what(), place.second + std::string(large ? "_too_large" : "_parse_error"), place.first};
+}
+
+class TooManyDocuments : public Error {
+ public:
+  TooManyDocuments() : Error(ErrorCode::kMemory, "too many PDFs and videos are being read; try again later") {}
+};
 
 HttpResponse try_again(const std::string& message) {
   HttpResponse full = refusal(429, message, "rate_limit_error", "rate_limit_exceeded");
@@ -128,63 +134,53 @@ void Api::handle(const HttpRequest& request, const HttpReplyPtr& reply) {
                                                      metrics_.add_status(report.status);
                                                      if (options_.on_end) options_.on_end(report);
                                                    });
+  const Route* route = find_route(request.method, request.path);
   if (options_.access != nullptr) {
-    Access::Verdict verdict = options_.access->check(request);
+    Access::Verdict verdict = options_.access->check(request, is_open(request.path));
     exchange->set_caller(std::move(verdict.caller), std::move(verdict.headers));
     if (verdict.answer) {
       if (verdict.answer->status >= 400) metrics_.add_refused("access");
       return exchange->send(*std::move(verdict.answer));
     }
   }
+  if (route == nullptr) return exchange->send(no_route(request));
+  if (route->who == Route::Who::kAdmins && !exchange->caller().admin) {
+    return exchange->send(refusal(403, "expected the key of an admin", "invalid_request_error", "admin_only"));
+  }
   try {
     const CheckScope own(CheckScope::Failure::kThrow);
-    route(request, exchange);
-  } catch (const PromptTooLong& e) {
-    // The words that Anthropic's clients look for.
-    const std::string said = "prompt is too long: " + std::to_string(e.n_tokens()) + " tokens > " +
-                             std::to_string(e.max_tokens()) + " maximum";
-    exchange->send(anthropic ? refusal(400, said, "invalid_request_error") : field_error(e, request));
-  } catch (const TooManyDocuments&) {
-    metrics_.add_refused("documents");
-    exchange->send(try_again("too many PDFs and videos are being read; try again later"));
+    std::optional<HttpResponse> response = route->answer({*this, request, exchange});
+    if (response) exchange->send(*std::move(response));
   } catch (const Error& e) {
     exchange->note_bug(e);
-    if (e.code() == ErrorCode::kCancelled && stopped_) {
-      return exchange->send(refusal(503, "the server is shutting down", "server_error"));
-    }
-    exchange->send(field_error(e, request));
-  } catch (const std::bad_alloc&) {
-    exchange->send(refusal(503, "out of memory: the machine does not give what this request needs", "server_error"));
+    exchange->send(failure(e, request));
   } catch (const nlohmann::json::exception& e) {  // a field of an unexpected type
     exchange->send(refusal(400, std::string("the request's body: ") + e.what(), "invalid_request_error"));
-  } catch (const std::exception&) {
-    exchange->note_bug(caught_error());
-    exchange->send(error_response(caught_error()));
+  } catch (...) {
+    const Error e = caught_error();
+    exchange->note_bug(e);
+    const bool memory = e.code() == ErrorCode::kMemory;
+    exchange->send(
+        memory ? refusal(503, "out of memory: the machine does not give what this request needs", "server_error")
+               : error_response(e));
   }
 }
 
-void Api::route(const HttpRequest& request, const ExchangePtr& exchange) {
-  const std::string route = request.method + " " + request.path;
-  if (route == "POST /v1/chat/completions") return chat(request, exchange);
-  if (route == "POST /v1/completions") return complete(request, exchange);
-  if (route == "POST /v1/messages") return messages(request, exchange);
-  if (route == "POST /v1/messages/count_tokens") return exchange->send(count_tokens(request, exchange));
-  if (route == "POST /v1/responses") return responses(request, exchange);
-  if (route == "POST /tokenize") {
-    return exchange->send(
-        json_response(tokenize_json(engine_, request.body,
-                                    [&](OrderedJson body) {
-                                      const ChatLimits limits = limits_of(exchange);
-                                      ChatRequest asked = chat_request_of(std::move(body), options_.defaults, limits);
-                                      return prompt_of(asked, form_of(asked), {.cancelled = limits.cancelled}).tokens;
-                                    },
-                                    {.cancelled = cancelled_with(exchange)})));
+HttpResponse Api::failure(const Error& error, const HttpRequest& request) {
+  if (dynamic_cast<const TooManyDocuments*>(&error) != nullptr) {
+    metrics_.add_refused("documents");
+    return try_again(error.what());
   }
-  if (route == "GET /v1/cache/entries") return cache_routes_.entries(exchange);
-  if (route == "POST /v1/cache/pin") return cache_routes_.pin(request, exchange);
-  if (route == "POST /v1/cache/drop") return cache_routes_.drop(request, exchange);
-  if (route == "POST /v1/cache/reset") return cache_routes_.reset(exchange);
-  exchange->send(answer(request));
+  if (error.code() == ErrorCode::kCancelled && stopped_) {
+    return refusal(503, "the server is shutting down", "server_error");
+  }
+  const auto* too_long = dynamic_cast<const PromptTooLong*>(&error);
+  if (too_long == nullptr || !request.path.starts_with("/v1/messages")) return field_error(error, request);
+  // The words that Anthropic's clients look for.
+  return refusal(400,
+                 "prompt is too long: " + std::to_string(too_long->n_tokens()) + " tokens > " +
+                     std::to_string(too_long->max_tokens()) + " maximum",
+                 "invalid_request_error");
 }
 
 void Api::warm_up() {
@@ -194,9 +190,11 @@ void Api::warm_up() {
   });
 }
 
+HttpResponse Api::live() const { return json_response({{"status", "ok"}}); }
+
 HttpResponse Api::health() const {
   if (leaving_) return json_response({{"status", "shutting down"}}, 503);
-  if (warm_) return json_response({{"status", "ok"}});
+  if (warm_) return live();
   HttpResponse response = json_response({{"status", "warming up"}}, 503);
   response.headers.emplace_back("retry-after", "1");
   return response;
@@ -214,24 +212,37 @@ nlohmann::ordered_json Api::model() const {
           {"created_at", utc_time(created_)}};
 }
 
+HttpResponse Api::models() const {
+  return json_response({{"object", "list"},
+                        {"data", OrderedJson::array({model()})},
+                        {"has_more", false},
+                        {"first_id", options_.model_name},
+                        {"last_id", options_.model_name}});
+}
+
+HttpResponse Api::model_of(const HttpRequest& request, const ExchangePtr&) const {
+  constexpr std::string_view kPath = "/v1/models/";
+  if (percent_decoded(request.path.substr(kPath.size())) == options_.model_name) return json_response(model());
+  return refusal(404, "there is no model of this name; the server has \"" + options_.model_name + "\"",
+                 "invalid_request_error", "model_not_found");
+}
+
 bool Api::is_operation(std::string_view method, std::string_view path) {
-  return (method == "GET" || method == "HEAD") &&
-         (path.starts_with("/health") || path == "/version" || path == "/metrics");
+  const Route* route = find_route(method, path);
+  return route != nullptr && route->operation;
 }
 
 void Api::operate(const HttpRequest& request, const HttpReplyPtr& reply) {
-  const std::string route = (request.method == "HEAD" ? "GET" : request.method) + " " + request.path;
-  std::optional<HttpResponse> response = operations(route);
-  if (!response) response = refusal(404, "this port has /health, /metrics and /version", "invalid_request_error");
-  reply->send(*std::move(response));
+  const Route* route = find_route(request.method, request.path);
+  if (route == nullptr || !route->operation) {
+    return reply->send(refusal(404, "this port has /health, /metrics and /version", "invalid_request_error"));
+  }
+  reply->send(*route->answer({*this, request, nullptr}));
 }
 
-// Routes that a port for operators has, too.
-std::optional<HttpResponse> Api::operations(const std::string& route) const {
-  if (route == "GET /health/live") return json_response({{"status", "ok"}});
-  if (route == "GET /health" || route == "GET /health/ready") return health();
-  if (route == "GET /version") return json_response({{"version", options_.version}});
-  if (route != "GET /metrics") return std::nullopt;
+HttpResponse Api::version() const { return json_response({{"version", options_.version}}); }
+
+HttpResponse Api::metrics() const {
   const size_t n_connections = options_.n_connections ? options_.n_connections() : 0;
   return HttpResponse{.status = 200,
                       .content_type = "text/plain; version=0.0.4; charset=utf-8",
@@ -239,75 +250,40 @@ std::optional<HttpResponse> Api::operations(const std::string& route) const {
                       .body = metrics_.text(inference_.state(), n_connections)};
 }
 
-// What a load balancer weighs.
-nlohmann::ordered_json Api::loads() const {
+HttpResponse Api::loads() const {
   const Inference::State state = inference_.state();
-  return {{"running", state.n_running},
-          {"waiting", state.n_waiting},
-          {"kv_pages_used", state.kv_pages},
-          {"kv_pages_total", state.kv_max_pages},
-          {"tokens_in_flight", state.n_tokens}};
+  return json_response({{"running", state.n_running},
+                        {"waiting", state.n_waiting},
+                        {"kv_pages_used", state.kv_pages},
+                        {"kv_pages_total", state.kv_max_pages},
+                        {"tokens_in_flight", state.n_tokens}});
 }
 
-// Routes that need no inference.
-HttpResponse Api::answer(const HttpRequest& request) const {
-  if (std::optional<HttpResponse> page = page_response(request)) return *std::move(page);
-  const std::string route = (request.method == "HEAD" ? "GET" : request.method) + " " + request.path;
-  if (std::optional<HttpResponse> response = operations(route)) return *std::move(response);
-  if (route == "GET /v1/loads") return json_response(loads());
-  if (route == "POST /detokenize") return json_response(detokenize_json(engine_, request.body));
-  if (route == "GET /props") {
-    OrderedJson props =
-        props_json(engine_, options_.model_name, generate_options(options_.defaults), options_.n_parallel);
-    props["limits"] = {{"image_pixels", options_.limits.image.max_pixels}};  // larger ones are shrunk by the page
-    return json_response(props);
-  }
-  if (route == "GET /v1/models")
-    return json_response({{"object", "list"},
-                          {"data", OrderedJson::array({model()})},
-                          {"has_more", false},
-                          {"first_id", options_.model_name},
-                          {"last_id", options_.model_name}});
-  constexpr std::string_view kModel = "GET /v1/models/";
-  if (route.starts_with(kModel) && percent_decoded(route.substr(kModel.size())) == options_.model_name) {
-    return json_response(model());
-  }
-  if (route.starts_with(kModel)) {
-    return refusal(404, "there is no model of this name; the server has \"" + options_.model_name + "\"",
-                   "invalid_request_error", "model_not_found");
-  }
-  if (route == "GET /v1/cache/stats") return cache_routes_.stats();
-  for (const char* path : {"/health",
-                           "/health/live",
-                           "/health/ready",
-                           "/version",
-                           "/v1/loads",
-                           "/v1/models",
-                           "/v1/cache/stats",
-                           "/v1/chat/completions",
-                           "/v1/completions",
-                           "/v1/messages",
-                           "/v1/messages/count_tokens",
-                           "/v1/responses",
-                           "/v1/cache/entries",
-                           "/v1/cache/pin",
-                           "/v1/cache/drop",
-                           "/v1/cache/reset",
-                           "/tokenize",
-                           "/detokenize",
-                           "/props",
-                           "/metrics"}) {
-    if (request.path != path) continue;
-    HttpResponse response = refusal(405, request.method + " is not for " + path, "invalid_request_error");
-    const std::string_view name(path);
-    const bool read = name.starts_with("/health") || name == "/version" || name == "/v1/loads" ||
-                      name == "/v1/models" || name == "/v1/cache/stats" || name == "/props" || name == "/metrics" ||
-                      name == "/v1/cache/entries";
-    response.headers.emplace_back("allow", read ? "GET, HEAD" : "POST");
-    return response;
-  }
-  return refusal(404, "there is no " + request.path, "invalid_request_error");
+HttpResponse Api::props() const {
+  OrderedJson props =
+      props_json(engine_, options_.model_name, generate_options(options_.defaults), options_.n_parallel);
+  props["limits"] = {{"image_pixels", options_.limits.image.max_pixels}};  // larger ones are shrunk by the page
+  return json_response(props);
 }
+
+HttpResponse Api::tokenize(const HttpRequest& request, const ExchangePtr& exchange) {
+  const ChatLimits limits = limits_of(exchange);
+  const auto of_messages = [&](const OrderedJson& body) {
+    ChatRequest asked = read_chat_request(body, options_.defaults, limits);
+    return prompt_of(asked, form_of(asked), {.cancelled = limits.cancelled}).tokens;
+  };
+  return json_response(tokenize_json(engine_, request.body, of_messages, {.cancelled = limits.cancelled}));
+}
+
+HttpResponse Api::detokenize(const HttpRequest& request, const ExchangePtr&) const {
+  return json_response(detokenize_json(engine_, request.body));
+}
+
+HttpResponse Api::cache_stats() const { return cache_routes_.stats(); }
+void Api::cache_entries(const HttpRequest&, const ExchangePtr& exchange) { cache_routes_.entries(exchange); }
+void Api::cache_pin(const HttpRequest& request, const ExchangePtr& exchange) { cache_routes_.pin(request, exchange); }
+void Api::cache_drop(const HttpRequest& request, const ExchangePtr& exchange) { cache_routes_.drop(request, exchange); }
+void Api::cache_reset(const HttpRequest&, const ExchangePtr& exchange) { cache_routes_.reset(exchange); }
 
 // The limits for this caller, with its images that have names.
 ChatLimits Api::limits_of(const ExchangePtr& exchange) {
@@ -390,20 +366,23 @@ Prompt Api::within_limits(const RequestFields& fields, const Prepare& prepare) c
   }
 }
 
-// Moves the images and videos out of `asked`.
+// Moves the messages out of `asked`.
 Prompt Api::prompt_of(ChatRequest& asked, const AnswerForms::Form& form, const PromptLimits& limits) {
-  if (!form.system_text.empty()) asked.messages = with_system_text(std::move(asked.messages), form.system_text);
-  std::vector<std::string> places;
-  for (const EncodedImage& image : asked.images) places.push_back(image.where);
-  for (const InputVideo& video : asked.videos) places.push_back(video.where);
+  if (!form.system_text.empty()) add_system_text(asked.messages, form.system_text);
   const TemplateInput input{.tools = form.template_has_tools ? &asked.tools.tools : nullptr,
                             .variables = asked.variables(),
                             .continue_final = asked.continue_final,
                             .open_answer = asked.open_answer};
-  Prompt prompt = with_image_errors(places, [&] {
-    InputMedia media(std::move(asked.images), std::move(asked.videos));
-    return prepare_chat(engine_, asked.messages, std::move(media), input, limits);
-  });
+  const std::vector<Place> places = places_of(asked.messages);
+  Prompt prompt;
+  try {
+    prompt = prepare_chat(engine_, std::move(asked.messages), input, limits);
+  } catch (const Error& e) {
+    const auto is_named = [&](const Place& p) { return std::string_view(e.what()).starts_with(p.first + ":"); };
+    const auto place = std::ranges::find_if(places, is_named);
+    if (place == places.end() || http_status(e) != 400) throw;
+    throw with_code(e, *place);
+  }
   asked.in_thought = prompt.in_thought;
   if (asked.continue_final && !asked.in_thought) asked.thoughts = {};
   for (NamedImage& image : asked.named) named_images_.add(image.name, std::move(image.bytes), image.where);
@@ -424,11 +403,15 @@ void Api::chat(const HttpRequest& request, const ExchangePtr& exchange) {
   const auto style = [&](const AnswerHead& head, const ChatRequest& asked) {
     return make_chat_style(head, asked, engine_.tokenizer());
   };
-  converse(parse_body(request.body), "chatcmpl-", style, exchange);
+  const ChatLimits limits = limits_of(exchange);
+  converse(read_chat_request(parse_body(request.body), options_.defaults, limits), limits, "chatcmpl-", style,
+           exchange);
 }
 
 void Api::messages(const HttpRequest& request, const ExchangePtr& exchange) {
-  converse(chat_of_messages(parse_body(request.body)), "msg_", make_messages_style, exchange);
+  const ChatLimits limits = limits_of(exchange);
+  converse(read_messages_request(parse_body(request.body), options_.defaults, limits), limits, "msg_",
+           make_messages_style, exchange);
 }
 
 // Puts what a request refers to, an earlier response or single items, into its input.
@@ -470,10 +453,11 @@ void Api::recall(OrderedJson& body, const std::string& owner) const {
 
 void Api::responses(const HttpRequest& request, const ExchangePtr& exchange) {
   OrderedJson body = parse_body(request.body);
-  const std::string owner = limits_of(exchange).caller + '\n' + text_in(body, "cache_salt");
+  const ChatLimits limits = limits_of(exchange);
+  const std::string owner = limits.caller + '\n' + text_in(body, "cache_salt");
   recall(body, owner);
   ResponsesPlan tools;
-  OrderedJson chat = chat_of_responses(body, tools);
+  ChatRequest asked = read_responses_request(body, options_.defaults, limits, tools);
   OrderedJson input = responses_.enabled() && bool_field(body, "store", true) ? body["input"] : OrderedJson();
   body.erase("input");  // images are large
   const auto style = [&](const AnswerHead& head, const ChatRequest& asked) {
@@ -487,7 +471,7 @@ void Api::responses(const HttpRequest& request, const ExchangePtr& exchange) {
     return make_responses_style(head, asked, body, tools, engine_.tokenizer());
   };
   try {
-    converse(std::move(chat), "resp_", style, exchange);
+    converse(std::move(asked), limits, "resp_", style, exchange);
   } catch (const PromptTooLong& e) {
     // Codex (which sends `originator`) compacts when a stream fails so; a reply of 400 would only end its turn.
     if (!bool_field(body, "stream", false) || request.header("originator").empty()) throw;
@@ -497,17 +481,15 @@ void Api::responses(const HttpRequest& request, const ExchangePtr& exchange) {
 }
 
 HttpResponse Api::count_tokens(const HttpRequest& request, const ExchangePtr& exchange) {
-  OrderedJson chat = chat_of_messages(parse_body(request.body), /*counting=*/true);
   const ChatLimits limits = limits_of(exchange);
-  ChatRequest asked = chat_request_of(std::move(chat), options_.defaults, limits);
+  ChatRequest asked = read_messages_request(parse_body(request.body), options_.defaults, limits, /*counting=*/true);
   return json_response(
       {{"input_tokens", prompt_of(asked, form_of(asked), {.cancelled = limits.cancelled}).n_tokens()}});
 }
 
-// Answers the messages of a chat completion's body in the style of an endpoint.
-void Api::converse(OrderedJson body, const char* id_prefix, const StyleMaker& make_style, const ExchangePtr& exchange) {
-  const ChatLimits limits = limits_of(exchange);
-  ChatRequest asked = chat_request_of(std::move(body), options_.defaults, limits);
+// Answers a conversation in the style of an endpoint.
+void Api::converse(ChatRequest asked, const ChatLimits& limits, const char* id_prefix, const StyleMaker& make_style,
+                   const ExchangePtr& exchange) {
   builder_.check_options(asked.fields);
   const AnswerForms::Form form = form_of(asked);
   exchange->set_notes(form.notes);

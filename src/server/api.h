@@ -57,20 +57,33 @@ class Api {
   // Routes for HttpOptions::is_urgent: those of `operations`, which answer at once.
   static bool is_operation(std::string_view method, std::string_view path);
 
- private:
-  void route(const HttpRequest& request, const ExchangePtr& exchange);
-  HttpResponse answer(const HttpRequest& request) const;
-  HttpResponse health() const;
-  std::optional<HttpResponse> operations(const std::string& route) const;
-  nlohmann::ordered_json loads() const;
-  nlohmann::ordered_json model() const;
+  // The handlers of routes (routes.cc). Each sends its reply by the exchange, or returns it.
   void chat(const HttpRequest& request, const ExchangePtr& exchange);
   void complete(const HttpRequest& request, const ExchangePtr& exchange);
   void messages(const HttpRequest& request, const ExchangePtr& exchange);
   void responses(const HttpRequest& request, const ExchangePtr& exchange);
   HttpResponse count_tokens(const HttpRequest& request, const ExchangePtr& exchange);
+  HttpResponse tokenize(const HttpRequest& request, const ExchangePtr& exchange);
+  HttpResponse detokenize(const HttpRequest& request, const ExchangePtr& exchange) const;
+  HttpResponse models() const;
+  HttpResponse model_of(const HttpRequest& request, const ExchangePtr& exchange) const;
+  HttpResponse props() const;
+  HttpResponse loads() const;  // what a load balancer weighs
+  HttpResponse live() const;
+  HttpResponse health() const;
+  HttpResponse metrics() const;
+  HttpResponse version() const;
+  HttpResponse cache_stats() const;
+  void cache_entries(const HttpRequest& request, const ExchangePtr& exchange);
+  void cache_pin(const HttpRequest& request, const ExchangePtr& exchange);
+  void cache_drop(const HttpRequest& request, const ExchangePtr& exchange);
+  void cache_reset(const HttpRequest& request, const ExchangePtr& exchange);
+
+ private:
+  HttpResponse failure(const Error& error, const HttpRequest& request);
+  nlohmann::ordered_json model() const;
   using StyleMaker = std::function<std::unique_ptr<AnswerStyle>(const AnswerHead& head, const ChatRequest& asked)>;
-  void converse(nlohmann::ordered_json body, const char* id_prefix, const StyleMaker& make_style,
+  void converse(ChatRequest asked, const ChatLimits& limits, const char* id_prefix, const StyleMaker& make_style,
                 const ExchangePtr& exchange);
   void answer_all(std::vector<Request> requests, std::unique_ptr<AnswerStyle> style, const ChatRequest& asked,
                   const ExchangePtr& exchange);

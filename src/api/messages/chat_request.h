@@ -1,9 +1,7 @@
-// ChatRequest: the body of POST /v1/chat/completions as OpenAI describes it, with vLLM's additions and our `vlcache`
-// object.
+// ChatRequest: what the body of a conversation asks for, whichever endpoint's it is; and the reader of POST
+// /v1/chat/completions as OpenAI describes it, with vLLM's additions and our `vlcache` object.
 #pragma once
 
-#include <cstddef>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -11,28 +9,16 @@
 #include <vector>
 
 #include "api/answer_format.h"
-#include "api/messages/data_uri.h"
-#include "api/messages/named_images.h"
+#include "api/messages/image_parts.h"
+#include "api/messages/message.h"
 #include "api/request_fields.h"
 #include "api/thoughts.h"
 #include "api/tool_calls.h"
-#include "base/request_limits.h"
-#include "engine/prompt/document_reader.h"
-#include "engine/prompt/encoded_image.h"
-#include "engine/prompt/video_input.h"
 
 namespace vlcache {
 
-struct NamedImage {
-  NamedImages::Name name;
-  NamedImages::Bytes bytes;
-  std::string where;  // the name, in errors
-};
-
 struct ChatRequest {
-  nlohmann::ordered_json messages;   // as chat templates take them; images and pages as {"type": "image"}
-  std::vector<EncodedImage> images;  // in the order of their parts
-  std::vector<InputVideo> videos;    // likewise; in messages {"type": "video"}
+  std::vector<Message> messages;
   // Those to be stored under their `uuid`, once they have been decoded as images.
   std::vector<NamedImage> named;
   RequestFields fields;
@@ -55,6 +41,8 @@ struct ChatRequest {
   bool calls_are_held() const {
     return tools.must_call() || (has_call_mark(call_syntax) && format.kind != AnswerFormat::Kind::kText);
   }
+  // Those that may be called. Beside them, a form that the request asks for is for answers without calls.
+  void set_tools(ToolUse use);
   int n() const { return fields.n.value_or(1); }
   bool stream() const { return fields.stream.value_or(false); }
   bool explain() const { return fields.explain.value_or(false); }
@@ -65,40 +53,55 @@ struct ChatRequest {
   }
 };
 
-// What a request may ask for, at most.
-struct ChatLimits {
-  size_t max_images = 64;
-  ImageLimits image{.max_pixels = 64'000'000};
-  // Whether work for the request is in vain; asked while it is done. Empty: never.
-  std::function<bool()> cancelled;
-  // Returns the bytes at the URL of an image or a PDF, which errors call `where`; empty: data URIs alone are accepted.
-  std::function<std::vector<std::byte>(const std::string& url, const std::string& where, FileKind kind,
-                                       const std::function<bool()>& cancelled)>
-      read_url;
-  // Draws the pages of a PDF; empty: PDFs are refused.
-  std::function<std::vector<EncodedImage>(DocumentRequest request)> read_document;
-  // Probes a video; empty: videos are refused.
-  std::function<InputVideo(VideoRequest request)> read_video;
-  int max_answers = kMaxAnswers;  // n
-  int max_logprobs = 20;          // alternatives of a token
-  // This caller's images with names, for parts with a `uuid`; null: a `uuid` is ignored.
-  NamedImages* named_images = nullptr;
-  std::string caller;
-};
-
 // What the body leaves out comes from `defaults`. Unknown fields are ignored, as by other servers; known ones that ask
 // for what is not supported are errors. The images are not decoded yet. Throws Error(kInput) whose message begins with
 // the field's name ("temperature: expected ...").
-ChatRequest read_chat_request(std::string_view body, const RequestFields& defaults, const ChatLimits& limits);
-// Reads a parsed body: parse_body's, or another endpoint's that was translated.
-ChatRequest chat_request_of(nlohmann::ordered_json body, const RequestFields& defaults, const ChatLimits& limits);
-
-// Copies the fields that restrict or change an answer, those that are not supported among them: for the bodies of other
-// endpoints.
-void copy_constraints(const nlohmann::ordered_json& from, nlohmann::ordered_json& to);
+ChatRequest read_chat_request(const nlohmann::ordered_json& body, const RequestFields& defaults,
+                              const ChatLimits& limits);
 
 // Everything but messages: sampling, n, stream, vlcache.
 ChatRequest read_generation_fields(const nlohmann::ordered_json& body, const RequestFields& defaults,
                                    const ChatLimits& limits);
+
+// Parts of other endpoints' readers.
+
+// Fields that all bodies have, under what the endpoint names otherwise (`own`, and a form that its field
+// `format.field` gives).
+ChatRequest read_shared_fields(const nlohmann::ordered_json& body, RequestFields own,
+                               std::optional<AnswerFormat> format, const RequestFields& defaults);
+// A field that has another name in the body, or other bounds than in the table.
+void read_as(const char* name, RequestField field, const nlohmann::ordered_json& body, RequestFields& fields);
+// max_tokens under another name.
+std::optional<int32_t> read_max_tokens(const nlohmann::ordered_json& body, const char* name);
+// top_logprobs.
+int32_t read_top_logprobs(const nlohmann::ordered_json& body, const ChatLimits& limits);
+
+// Effort, switch and budget of thinking become variables of the template and a bound.
+class ThinkingReader {
+ public:
+  explicit ThinkingReader(ChatRequest& request) : request_(request) {}
+
+  void read_budget(const nlohmann::ordered_json& object, const char* key, const std::string& where);
+  void read_thinking(const nlohmann::ordered_json& thinking);    // Anthropic's
+  void read_reasoning(const nlohmann::ordered_json& reasoning);  // that of Responses and OpenRouter
+  void set_effort(std::string effort) { effort_ = std::move(effort); }
+  void enable(bool enabled) { enabled_ = enabled; }
+  void finish();
+
+ private:
+  ChatRequest& request_;
+  std::string effort_;
+  std::optional<bool> enabled_;
+};
+
+// A call's arguments are an object, or a text. Throws Error(kInput).
+CallPart read_call(std::string id, std::string name, const nlohmann::ordered_json* arguments,
+                   const std::string& arguments_where);
+// The tool_calls of OpenAI's messages. Throws likewise.
+std::vector<CallPart> read_tool_calls(const nlohmann::ordered_json& calls, const std::string& where);
+// As messages have it: developer is system, function is tool. Throws Error(kInput) for one that is unknown.
+std::string read_role(const std::string& role, const std::string& where);
+// Leaves out system messages without content. Throws Error(kInput), beginning with `where`, if none remains.
+void drop_empty_messages(std::vector<Message>& messages, const char* where);
 
 }  // namespace vlcache

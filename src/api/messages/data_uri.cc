@@ -67,6 +67,8 @@ std::string_view without_space(std::string_view text) {
   return text.substr(0, text.find_last_not_of(kSpace) + 1);
 }
 
+thread_local int64_t t_decoded = 0;
+
 constexpr std::string_view kScheme = "data:";
 
 // How errors speak of a kind of file, and their codes, which are OpenAI's for images.
@@ -102,37 +104,44 @@ const KindWords& words_of(FileKind kind) {
 bool is_data_uri(std::string_view uri) { return equal_caseless(without_space(uri).substr(0, kScheme.size()), kScheme); }
 
 std::vector<std::byte> decode_data_uri(std::string_view uri, const std::string& where, FileKind kind) {
+  return decode_data({.text = uri}, where, kind);
+}
+
+std::vector<std::byte> decode_data(const EncodedText& given, const std::string& where, FileKind kind) {
   const KindWords& words = words_of(kind);
-  const auto fail = [&, given = uri](const std::string& expected, const char* name) {
-    throw CodedError(ErrorCode::kInput,
-                     where + ": expected " + expected + ", found '" + std::string(given.substr(0, 40)) + "'", name,
-                     where);
+  const auto fail = [&](const std::string& expected, const char* name) {
+    const std::string scheme = given.is_base64 ? "data:" + std::string(given.type.substr(0, 40)) + ";base64," : "";
+    const std::string found = (scheme + std::string(given.text.substr(0, 40))).substr(0, 40);
+    throw CodedError(ErrorCode::kInput, where + ": expected " + expected + ", found '" + found + "'", name, where);
   };
-  constexpr std::string_view kBase64 = ";base64";
-  if (!is_data_uri(uri))
-    fail("a data URI (data:" + std::string(words.example) + ";base64,...), the only kind that is taken",
-         words.invalid_url);
-  uri = without_space(uri).substr(kScheme.size());
-  const size_t comma = uri.find(',');
-  const std::string_view media = without_space(uri.substr(0, comma == uri.npos ? 0 : comma));
-  const size_t n_type = media.size() - std::min(media.size(), kBase64.size());
-  if (comma == uri.npos || !equal_caseless(media.substr(n_type), kBase64))
-    fail("a data URI in base64", words.invalid_url);
-  const std::string_view type = media.substr(0, n_type);
+  std::string_view type = without_space(given.type), text = without_space(given.text);
+  if (!given.is_base64) {
+    constexpr std::string_view kBase64 = ";base64";
+    if (!is_data_uri(text))
+      fail("a data URI (data:" + std::string(words.example) + ";base64,...), the only kind that is taken",
+           words.invalid_url);
+    const std::string_view uri = text.substr(kScheme.size());
+    const size_t comma = uri.find(',');
+    const std::string_view media = without_space(uri.substr(0, comma == uri.npos ? 0 : comma));
+    const size_t n_type = media.size() - std::min(media.size(), kBase64.size());
+    if (comma == uri.npos || !equal_caseless(media.substr(n_type), kBase64))
+      fail("a data URI in base64", words.invalid_url);
+    type = media.substr(0, n_type);
+    text = uri.substr(comma + 1);
+  }
   const bool right = type.empty() || std::ranges::any_of(words.types, [&](std::string_view beginning) {
                        return !beginning.empty() && equal_caseless(type.substr(0, beginning.size()), beginning);
                      });
   if (!right) fail("a data URI of " + std::string(words.noun), words.unsupported);
-  const std::string_view text = uri.substr(comma + 1);
   if (text.empty() || text.size() > INT32_MAX / 2) fail(std::string(words.noun), words.empty);
+  ++t_decoded;
   std::optional<std::vector<std::byte>> bytes = decode_base64(text);
   if (!bytes) fail("base64 after the comma", words.invalid_base64);
   return *std::move(bytes);
 }
 
-std::vector<std::byte> decode_file_data(const std::string& data, const std::string& where) {
-  const bool is_base64 = !data.empty() && data.find(':') == data.npos;
-  return decode_data_uri(is_base64 ? "data:;base64," + data : data, where, FileKind::kPdf);
-}
+EncodedText uri_or_base64(std::string_view text) { return {.text = text, .is_base64 = text.find(':') == text.npos}; }
+
+int64_t n_decoded() { return t_decoded; }
 
 }  // namespace vlcache

@@ -11,13 +11,23 @@ namespace vlcache {
 
 enum class FileKind : uint8_t { kImage, kPdf, kVideo };
 
-// The bytes of a base64 data URI of such a media type, or of none. Throws Error(kInput), beginning with `where`, for
-// anything else: URLs of files and other hosts are not followed.
+// What a client wrote: a URL, or base64 beside its media type. It belongs to the client's body.
+struct EncodedText {
+  std::string_view text;
+  std::string_view type = {};  // of base64; may be empty
+  bool is_base64 = false;
+};
+
+// The bytes of a base64 data URI of such a media type, or of none, or of base64. Throws Error(kInput), beginning with
+// `where`, for anything else: URLs of files and other hosts are not followed.
+std::vector<std::byte> decode_data(const EncodedText& given, const std::string& where, FileKind kind);
 std::vector<std::byte> decode_data_uri(std::string_view uri, const std::string& where,
                                        FileKind kind = FileKind::kImage);
-// The bytes of a PDF as `file_data` has them: a data URI, or base64 alone. Throws as decode_data_uri does.
-std::vector<std::byte> decode_file_data(const std::string& data, const std::string& where);
+// A text that has no scheme is base64.
+EncodedText uri_or_base64(std::string_view text);
 // Whether the scheme is data:, in any case, white space before it left aside.
 bool is_data_uri(std::string_view uri);
+// How many texts this thread has decoded: for tests.
+int64_t n_decoded();
 
 }  // namespace vlcache

@@ -4,8 +4,6 @@
 #include <utility>
 
 #include "api/json_fields.h"
-#include "api/messages/data_uri.h"
-#include "api/request_builder.h"
 #include "io/document/page_selection.h"
 
 namespace vlcache {
@@ -14,21 +12,16 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr size_t kMaxIdBytes = 256;
+constexpr const char* kExpectedUrl = ": expected {\"url\": \"data:image/...;base64,...\"}";
 
-// True: as few tokens as possible.
-bool wants_least_detail(const OrderedJson& source, const std::string& where) {
-  const OrderedJson* detail = find_field(source, "detail");
-  if (detail == nullptr || *detail == "auto" || *detail == "high" || *detail == "original") return false;
-  if (*detail != "low") bad_field(where + ".detail: expected low, high, auto or original");
-  return true;
+std::shared_ptr<const std::vector<std::byte>> shared(std::vector<std::byte> bytes) {
+  return std::make_shared<const std::vector<std::byte>>(std::move(bytes));
 }
 
 // The part's own object "vlcache": which pages, and whether with their texts.
-void read_page_choice(const OrderedJson& part, const std::string& where, DocumentRequest& request) {
-  const OrderedJson* choice = find_field(part, "vlcache");
-  if (choice == nullptr) return;
-  if (!choice->is_object()) bad_field(where + ": expected an object");
-  for (const auto& [key, value] : choice->items()) {
+void read_page_choice(const OrderedJson& choice, const std::string& where, DocumentRequest& request) {
+  if (!choice.is_object()) bad_field(where + ": expected an object");
+  for (const auto& [key, value] : choice.items()) {
     if (value.is_null()) continue;
     if (key == "pages" && (value.is_string() || value.is_number_unsigned())) {
       request.pages = value.is_string() ? value.get<std::string>() : value.dump();
@@ -36,7 +29,7 @@ void read_page_choice(const OrderedJson& part, const std::string& where, Documen
     } else if (key == "pages") {
       bad_field(where + ".pages: expected a text such as \"3-7\" or \"1,4-6\"");
     } else if (key == "pdf_text") {
-      request.text = bool_field(*choice, "pdf_text", request.text);
+      request.text = bool_field(choice, "pdf_text", request.text);
     } else {
       bad_field(where + "." + key + ": expected pages or pdf_text");
     }
@@ -45,108 +38,131 @@ void read_page_choice(const OrderedJson& part, const std::string& where, Documen
 
 }  // namespace
 
-ImageParts::ImageParts(const ChatLimits& limits, MediaOptions options, ChatRequest& request)
+bool wants_least_detail(const OrderedJson& source, const std::string& where) {
+  const OrderedJson* detail = find_field(source, "detail");
+  if (detail == nullptr || *detail == "auto" || *detail == "high" || *detail == "original") return false;
+  if (*detail != "low") bad_field(where + ".detail: expected low, high, auto or original");
+  return true;
+}
+
+ImageParts::ImageParts(const ChatLimits& limits, MediaOptions options, const RequestFields& fields,
+                       const char* messages)
     : limits_(limits),
       options_(std::move(options)),
-      owner_(limits.caller + '\n' + request.fields.cache_salt.value_or("")),
-      request_(request) {}
+      messages_(messages),
+      owner_(limits.caller + '\n' + fields.cache_salt.value_or("")),
+      pdf_text_(fields.pdf_text.value_or(false)) {}
 
 // How many images the request may still have. Throws Error(kInput) if there are none.
 size_t ImageParts::n_more() const {
-  const size_t n = request_.images.size() + request_.videos.size();
-  if (n < limits_.max_images) return limits_.max_images - n;
-  bad_field("messages: expected at most " + std::to_string(limits_.max_images) + " pictures");
+  if (n_media_ < limits_.max_images) return limits_.max_images - n_media_;
+  bad_field(messages_ + std::string(": expected at most ") + std::to_string(limits_.max_images) + " pictures");
 }
 
-void ImageParts::add(EncodedImage image, OrderedJson& parts) {
-  add_image_parts(image, parts);
-  request_.images.push_back(std::move(image));
-}
-
-void ImageParts::add_image(const OrderedJson& part, const std::string& where, OrderedJson& parts) {
+void ImageParts::add_image(const GivenImage& source, std::vector<Part>& parts) {
   n_more();
-  add(read(part, where), parts);
+  EncodedImage image{.bytes = nullptr,
+                     .where = source.where,
+                     .limits = limits_.image,
+                     .options = options_.images,
+                     .owner = owner_,
+                     .text = ""};
+  image.options.least_detail = source.least_detail;
+  std::string id;
+  if (limits_.named_images != nullptr && source.id != nullptr) {
+    if (!source.id->is_string()) bad_field(source.id_where + ": expected a string");
+    id = source.id->get<std::string>();
+  }
+  if (id.size() > kMaxIdBytes)
+    bad_field(source.id_where + ": expected at most " + std::to_string(kMaxIdBytes) + " bytes");
+  if (source.data) {
+    image.bytes = shared(read(*source.data, source.where, FileKind::kImage));
+    if (!id.empty()) named_.push_back({{owner_, id}, image.bytes, source.id_where});
+  } else if (!id.empty()) {
+    image.bytes = find({owner_, id}, source.id_where);
+    image.where = source.id_where;
+  } else {
+    bad_field(source.where + kExpectedUrl);
+  }
+  parts.emplace_back(ImagePart{std::move(image)});
+  ++n_media_;
 }
 
-void ImageParts::add_file(const OrderedJson& part, const std::string& where, OrderedJson& parts) {
-  const std::string at = where + ".file";
-  const OrderedJson* file = find_field(part, "file");
-  if (file == nullptr || !file->is_object()) bad_field(at + ": expected an object with file_data");
-  if (!limits_.read_document) bad_field(at + ": PDFs are not read by this server");
-  if (find_field(*file, "file_id") != nullptr) {
-    bad_field(at + ".file_id: this server keeps no uploaded files; send the PDF itself as file_data");
+void ImageParts::add_image_url(const OrderedJson& part, const std::string& where, std::vector<Part>& parts) {
+  n_more();
+  GivenImage source{.where = where + ".image_url", .id_where = where + ".uuid", .id = find_field(part, "uuid")};
+  const OrderedJson* url = find_field(part, "image_url");
+  if (url != nullptr && url->is_object()) {
+    source.least_detail = wants_least_detail(*url, source.where);
+    url = find_field(*url, "url");
+  }
+  if (url != nullptr && !url->is_string()) bad_field(source.where + kExpectedUrl);
+  if (url != nullptr) source.data = EncodedText{url->get_ref<const std::string&>()};
+  add_image(source, parts);
+}
+
+void ImageParts::add_file(const GivenFile& source, std::vector<Part>& parts) {
+  if (!limits_.read_document) bad_field(source.where + ": PDFs are not read by this server");
+  if (source.is_stored) {
+    bad_field(source.where + ".file_id: this server keeps no uploaded files; send the PDF itself as file_data");
   }
   const size_t n_left = n_more();
-  DocumentRequest request{.document = {.bytes = nullptr,
-                                       .where = at,
-                                       .limits = limits_.image,
-                                       .options = options_.images,
-                                       .owner = owner_,
-                                       .text = ""},
-                          .name = find_field(*file, "filename") != nullptr ? string_field(*file, "filename", at) : "",
-                          .pages = "",
-                          .max_pages = static_cast<int32_t>(std::min<size_t>(n_left, PdfRequest::kMaxPages)),
-                          .advice = "select pages with \"vlcache\": {\"pages\": \"1-3\"} in its part",
-                          .text = request_.fields.pdf_text.value_or(false),
-                          .numbered = false};
+  DocumentRequest request;
+  request.document.where = source.where;
+  request.document.limits = limits_.image;
+  request.document.options = options_.images;
+  request.document.owner = owner_;
+  request.name = source.name;
+  request.max_pages = static_cast<int32_t>(std::min<size_t>(n_left, PdfRequest::kMaxPages));
+  request.advice = "select pages with \"vlcache\": {\"pages\": \"1-3\"} in its part";
   if (n_left < static_cast<size_t>(PdfRequest::kMaxPages)) request.advice += " (a request's images: --max-images)";
-  read_page_choice(part, where + ".vlcache", request);
-  std::vector<std::byte> bytes;
-  if (find_field(*file, "file_url") != nullptr) {
-    const std::string url = string_field(*file, "file_url", at);
-    bytes = read_url(url, at + ".file_url", FileKind::kPdf);
-  } else {
-    bytes = decode_file_data(string_field(*file, "file_data", at), at + ".file_data");
+  request.text = pdf_text_;
+  if (source.choice != nullptr) read_page_choice(*source.choice, source.choice_where, request);
+  request.document.bytes = shared(read(source.data, source.data_where, FileKind::kPdf));
+  for (EncodedImage& page : limits_.read_document(std::move(request))) {
+    parts.emplace_back(ImagePart{std::move(page)});
+    ++n_media_;
   }
-  request.document.bytes = std::make_shared<const std::vector<std::byte>>(std::move(bytes));
-  for (EncodedImage& page : limits_.read_document(std::move(request))) add(std::move(page), parts);
 }
 
-void ImageParts::add_video(const OrderedJson& part, const std::string& where, OrderedJson& parts) {
+void ImageParts::add_openai_file(const OrderedJson& file, const std::string& file_where, const OrderedJson& part,
+                                 const std::string& where, std::vector<Part>& parts) {
+  const bool is_url = find_field(file, "file_url") != nullptr;
+  GivenFile source{.where = file_where,
+                   .data_where = file_where + (is_url ? ".file_url" : ".file_data"),
+                   .choice_where = where + ".vlcache",
+                   .is_stored = find_field(file, "file_id") != nullptr,
+                   .choice = find_field(part, "vlcache")};
+  if (limits_.read_document && !source.is_stored) {
+    if (find_field(file, "filename") != nullptr) source.name = string_field(file, "filename", file_where);
+    const std::string& text = text_field(file, is_url ? "file_url" : "file_data", file_where);
+    source.data = is_url || text.empty() ? EncodedText{text} : uri_or_base64(text);
+  }
+  add_file(source, parts);
+}
+
+void ImageParts::add_video(const OrderedJson& part, const std::string& where, std::vector<Part>& parts) {
   n_more();
   if (!limits_.read_video) bad_field(where + ": videos are not read by this server");
-  const auto read = [this](const std::string& url, const std::string& at, FileKind kind) {
-    return read_url(url, at, kind);
+  const auto read_data = [this](const EncodedText& data, const std::string& at, FileKind kind) {
+    return read(data, at, kind);
   };
-  VideoRequest request = read_video_part(part, where, options_.videos, read);
+  VideoRequest request = read_video_part(part, where, options_.videos, read_data);
   request.options = options_.images;
   request.limits.image = limits_.image;
-  request_.videos.push_back(limits_.read_video(std::move(request)));
-  parts.push_back({{"type", "video"}});
+  parts.emplace_back(VideoPart{limits_.read_video(std::move(request))});
+  ++n_media_;
 }
 
-std::vector<std::byte> ImageParts::read_url(const std::string& url, const std::string& where, FileKind kind) const {
-  return limits_.read_url ? limits_.read_url(url, where, kind, limits_.cancelled) : decode_data_uri(url, where, kind);
-}
-
-EncodedImage ImageParts::read(const OrderedJson& part, const std::string& where) {
-  const std::string at = where + ".image_url", id_at = where + ".uuid";
-  EncodedImage image{
-      .bytes = nullptr, .where = at, .limits = limits_.image, .options = options_.images, .owner = owner_, .text = ""};
-  const OrderedJson* source = find_field(part, "image_url");
-  if (source != nullptr && source->is_object()) {
-    image.options.least_detail = wants_least_detail(*source, at);
-    source = find_field(*source, "url");
-  }
-  const bool has_id = limits_.named_images != nullptr && find_field(part, "uuid") != nullptr;
-  const std::string id = has_id ? string_field(part, "uuid", where) : "";
-  if (id.size() > kMaxIdBytes) bad_field(id_at + ": expected at most " + std::to_string(kMaxIdBytes) + " bytes");
-  if (source == nullptr && !id.empty()) {
-    image.bytes = find({owner_, id}, id_at);
-    image.where = id_at;
-    return image;
-  }
-  if (source == nullptr || !source->is_string()) bad_field(at + ": expected {\"url\": \"data:image/...;base64,...\"}");
-  const auto& url = source->get_ref<const std::string&>();
-  image.bytes = std::make_shared<const std::vector<std::byte>>(read_url(url, at, FileKind::kImage));
-  if (!id.empty()) request_.named.push_back({{owner_, id}, image.bytes, id_at});
-  return image;
+std::vector<std::byte> ImageParts::read(const EncodedText& data, const std::string& where, FileKind kind) const {
+  if (data.is_base64 || is_data_uri(data.text) || !limits_.read_url) return decode_data(data, where, kind);
+  return limits_.read_url(std::string(data.text), where, kind, limits_.cancelled);
 }
 
 // Named by this request or an earlier one.
 NamedImages::Bytes ImageParts::find(const NamedImages::Name& name, const std::string& where) const {
-  const auto here = std::ranges::find(request_.named, name, &NamedImage::name);
-  return here == request_.named.end() ? limits_.named_images->find(name, where) : here->bytes;
+  const auto here = std::ranges::find(named_, name, &NamedImage::name);
+  return here == named_.end() ? limits_.named_images->find(name, where) : here->bytes;
 }
 
 }  // namespace vlcache

@@ -1,13 +1,47 @@
-// ImageParts takes images, the pages of PDFs and videos out of the parts of messages.
+// ImageParts reads images, the pages of PDFs and videos into the parts of messages.
 #pragma once
 
+#include <functional>
 #include <string>
+#include <vector>
 
-#include "api/messages/chat_request.h"
+#include "api/messages/data_uri.h"
+#include "api/messages/message.h"
+#include "api/messages/named_images.h"
 #include "api/messages/video_parts.h"
+#include "api/request_fields.h"
+#include "base/request_limits.h"
+#include "engine/prompt/document_reader.h"
 #include "engine/prompt/encoded_image.h"
 
 namespace vlcache {
+
+// What a request may ask for, at most.
+struct ChatLimits {
+  size_t max_images = 64;
+  ImageLimits image{.max_pixels = 64'000'000};
+  // Whether work for the request is in vain; asked while it is done. Empty: never.
+  std::function<bool()> cancelled;
+  // Returns the bytes at the URL of an image or a PDF, which errors call `where`; empty: data URIs alone are accepted.
+  std::function<std::vector<std::byte>(const std::string& url, const std::string& where, FileKind kind,
+                                       const std::function<bool()>& cancelled)>
+      read_url;
+  // Draws the pages of a PDF; empty: PDFs are refused.
+  std::function<std::vector<EncodedImage>(DocumentRequest request)> read_document;
+  // Probes a video; empty: videos are refused.
+  std::function<InputVideo(VideoRequest request)> read_video;
+  int max_answers = kMaxAnswers;  // n
+  int max_logprobs = 20;          // alternatives of a token
+  // This caller's images with names, for parts with a `uuid`; null: a `uuid` is ignored.
+  NamedImages* named_images = nullptr;
+  std::string caller;
+};
+
+struct NamedImage {
+  NamedImages::Name name;
+  NamedImages::Bytes bytes;
+  std::string where;  // the name, in errors
+};
 
 // Of all images and videos whose parts set none.
 struct MediaOptions {
@@ -15,32 +49,65 @@ struct MediaOptions {
   VideoChoice videos;
 };
 
+// An image as a body has it. Null fields are left out.
+struct GivenImage {
+  std::string where;     // of the data, in errors
+  std::string id_where;  // of the name
+  std::optional<EncodedText> data = std::nullopt;
+  const nlohmann::ordered_json* id = nullptr;
+  bool least_detail = false;
+};
+
+// A PDF as a body has it, likewise.
+struct GivenFile {
+  std::string where;         // of the file, in errors
+  std::string data_where;    // of its data or URL
+  std::string choice_where;  // of `choice`
+  EncodedText data = {};
+  bool is_stored = false;  // an id of an uploaded file instead
+  std::string name = "";
+  const nlohmann::ordered_json* choice = nullptr;  // {pages, pdf_text}
+};
+
+// The `detail` of an image; true: as few tokens as possible. Throws Error(kInput), beginning with `where`.
+bool wants_least_detail(const nlohmann::ordered_json& source, const std::string& where);
+
 class ImageParts {
  public:
-  // The request's salt must have been read; the limits must outlive this object.
-  ImageParts(const ChatLimits& limits, MediaOptions options, ChatRequest& request);
+  // The limits must outlive this object. messages: the field of the body that has them.
+  ImageParts(const ChatLimits& limits, MediaOptions options, const RequestFields& fields,
+             const char* messages = "messages");
 
-  // Adds the image of an `image_url` part to the request, and {"type": "image"} to `parts`. Throws Error(kInput), or
-  // kNotFound for an unknown name; the message begins with `where`, the part's.
-  void add_image(const nlohmann::ordered_json& part, const std::string& where, nlohmann::ordered_json& parts);
-  // Adds the pages of the PDF of a `file` part, each as an image, and their texts where these are asked for. Throws
-  // Error likewise, and what reading documents throws. May take as long as fetching and drawing take.
-  void add_file(const nlohmann::ordered_json& part, const std::string& where, nlohmann::ordered_json& parts);
-  // Adds the video of a `video_url`, `video` or `input_video` part, and {"type": "video"}. Throws Error likewise, and
-  // what probing videos throws. May take as long as fetching and demuxing take; its frames are decoded later.
-  void add_video(const nlohmann::ordered_json& part, const std::string& where, nlohmann::ordered_json& parts);
+  // Adds the image to `parts`. Throws Error(kInput), or kNotFound for an unknown name; the message begins with the
+  // source's places.
+  void add_image(const GivenImage& source, std::vector<Part>& parts);
+  // The image of an OpenAI `image_url` part.
+  void add_image_url(const nlohmann::ordered_json& part, const std::string& where, std::vector<Part>& parts);
+  // Adds the pages of the PDF, each as an image, and their texts where these are asked for. Throws Error likewise, and
+  // what reading documents throws. May take as long as fetching and drawing take.
+  void add_file(const GivenFile& source, std::vector<Part>& parts);
+  // The PDF of an object with file_data or file_url, within `part` or the part itself.
+  void add_openai_file(const nlohmann::ordered_json& file, const std::string& file_where,
+                       const nlohmann::ordered_json& part, const std::string& where, std::vector<Part>& parts);
+  // Adds the video of a `video_url`, `video` or `input_video` part. Throws Error likewise, and what probing videos
+  // throws. May take as long as fetching and demuxing take; its frames are decoded later.
+  void add_video(const nlohmann::ordered_json& part, const std::string& where, std::vector<Part>& parts);
+
+  // Images to be stored under their names, once they have been decoded.
+  std::vector<NamedImage> take_named() { return std::move(named_); }
 
  private:
   size_t n_more() const;
-  void add(EncodedImage image, nlohmann::ordered_json& parts);
-  EncodedImage read(const nlohmann::ordered_json& part, const std::string& where);
-  std::vector<std::byte> read_url(const std::string& url, const std::string& where, FileKind kind) const;
+  std::vector<std::byte> read(const EncodedText& data, const std::string& where, FileKind kind) const;
   NamedImages::Bytes find(const NamedImages::Name& name, const std::string& where) const;
 
   const ChatLimits& limits_;
   const MediaOptions options_;
+  const char* const messages_;
   const std::string owner_;
-  ChatRequest& request_;
+  const bool pdf_text_;
+  size_t n_media_ = 0;
+  std::vector<NamedImage> named_;
 };
 
 }  // namespace vlcache

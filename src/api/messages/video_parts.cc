@@ -36,7 +36,7 @@ VideoBytes shared(std::vector<std::byte> bytes) {
 
 class VideoPartReader {
  public:
-  VideoPartReader(const ReadUrl& read_url, EncodedVideo& video) : read_url_(read_url), video_(video) {}
+  VideoPartReader(const ReadData& read, EncodedVideo& video) : read_(read), video_(video) {}
 
   // A URL, or a list of frames.
   void read(const OrderedJson& source, const std::string& where) {
@@ -48,14 +48,13 @@ class VideoPartReader {
     }
     const auto& text = url->get_ref<const std::string&>();
     if (text.starts_with(kFrames)) return read_joined_frames(std::string_view(text).substr(kFrames.size()), where);
-    video_.clip = shared(read_url_(text, where, FileKind::kVideo));
+    video_.clip = shared(read_({text}, where, FileKind::kVideo));
   }
 
   // llama.cpp's {data, format}.
   void read_data(const OrderedJson& source, const std::string& where) {
-    const std::string data = string_field(source, "data", where);
-    const bool bare = data.find(':') == std::string::npos;
-    video_.clip = shared(decode_data_uri(bare ? "data:;base64," + data : data, where + ".data", FileKind::kVideo));
+    const EncodedText data = uri_or_base64(text_field(source, "data", where));
+    video_.clip = shared(decode_data(data, where + ".data", FileKind::kVideo));
   }
 
  private:
@@ -72,7 +71,7 @@ class VideoPartReader {
         if (inner != nullptr) url = inner;
       }
       if (!url->is_string()) bad_field(at + ": expected the URL of an image (data:image/jpeg;base64,...)");
-      video_.frames.push_back(shared(read_url_(url->get_ref<const std::string&>(), at, FileKind::kImage)));
+      video_.frames.push_back(shared(read_({url->get_ref<const std::string&>()}, at, FileKind::kImage)));
     }
     if (frames.empty()) bad_field(where + ": expected a list of frames, found none");
   }
@@ -85,12 +84,13 @@ class VideoPartReader {
       if (std::ssize(video_.frames) == VideoChoice::kMaxFrames) {
         bad_field(where + ": expected at most " + std::to_string(VideoChoice::kMaxFrames) + " frames");
       }
-      video_.frames.push_back(shared(decode_data_uri("data:image/jpeg;base64," + std::string(frame), at)));
+      video_.frames.push_back(
+          shared(decode_data({.text = frame, .type = "image/jpeg", .is_base64 = true}, at, FileKind::kImage)));
     }
     if (video_.frames.empty()) bad_field(where + ": expected frames after the comma, found none");
   }
 
-  const ReadUrl& read_url_;
+  const ReadData& read_;
   EncodedVideo& video_;
 };
 
@@ -110,7 +110,7 @@ VideoChoice take_video_choice(const OrderedJson& body, OrderedJson& settings) {
 }
 
 VideoRequest read_video_part(const OrderedJson& part, const std::string& where, const VideoChoice& choice,
-                             const ReadUrl& read_url) {
+                             const ReadData& read) {
   VideoRequest request{.video = {}, .choice = choice, .options = {}, .limits = {}};
   constexpr std::array kKeys{"video_url", "video", "input_video"};
   const auto key = std::ranges::find_if(kKeys, [&](const char* k) { return find_field(part, k) != nullptr; });
@@ -120,7 +120,7 @@ VideoRequest read_video_part(const OrderedJson& part, const std::string& where, 
   const OrderedJson& source = *find_field(part, *key);
   const std::string at = where + "." + *key;
   request.video.where = at;
-  VideoPartReader reader(read_url, request.video);
+  VideoPartReader reader(read, request.video);
   if (source.is_object() && find_field(source, "data") != nullptr) {
     reader.read_data(source, at);
   } else {

@@ -11,16 +11,17 @@
 
 namespace vlcache {
 
-// The bytes at a URL, which errors call `where`.
-using ReadUrl = std::function<std::vector<std::byte>(const std::string& url, const std::string& where, FileKind kind)>;
+// The bytes of what a client wrote, which errors call `where`.
+using ReadData =
+    std::function<std::vector<std::byte>(const EncodedText& data, const std::string& where, FileKind kind)>;
 
 // The choice that all videos of a request share: fps, max_frames, num_frames and do_sample_frames of vLLM's
 // mm_processor_kwargs, which are removed from `settings`, and of media_io_kwargs.video. Throws Error(kInput).
 VideoChoice take_video_choice(const nlohmann::ordered_json& body, nlohmann::ordered_json& settings);
 
-// The video of a part, of type video_url, video or input_video; its fps and max_frames replace those of `choice`. Reads
-// URLs, nothing else. Throws Error(kInput), beginning with `where`.
+// The video of a part, of type video_url, video or input_video; its fps and max_frames replace those of `choice`.
+// Throws Error(kInput), beginning with `where`.
 VideoRequest read_video_part(const nlohmann::ordered_json& part, const std::string& where, const VideoChoice& choice,
-                             const ReadUrl& read_url);
+                             const ReadData& read);
 
 }  // namespace vlcache

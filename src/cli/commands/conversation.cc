@@ -6,9 +6,9 @@
 #include <chrono>
 #include <cstdio>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "api/messages/message.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/flags/generate_flags.h"
@@ -26,32 +26,16 @@
 namespace vlcache {
 namespace {
 
-nlohmann::ordered_json message(std::string_view role, const std::string& text) {
-  return {{"role", role}, {"content", text}};
-}
-
-nlohmann::ordered_json message_of(const ChatTurn& turn) {
-  if (turn.images.empty() && turn.videos.empty()) return message("user", turn.question);
-  nlohmann::ordered_json content = nlohmann::ordered_json::array();
-  for (EncodedImage image : turn.images) add_image_parts(image, content);
-  for (size_t i = 0; i < turn.videos.size(); ++i) content.push_back({{"type", "video"}});
-  content.push_back({{"type", "text"}, {"text", turn.question}});
-  return {{"role", "user"}, {"content", std::move(content)}};
-}
-
-void add_media(const ChatTurn& turn, std::vector<EncodedImage>& images, std::vector<InputVideo>& videos) {
-  images.insert(images.end(), turn.images.begin(), turn.images.end());
-  for (const ChatVideo& video : turn.videos) videos.push_back(video.input);
+Message message_of(const ChatTurn& turn) {
+  Message message{.role = "user", .plain = turn.images.empty() && turn.videos.empty()};
+  for (const EncodedImage& image : turn.images) message.parts.emplace_back(ImagePart{image});
+  for (const ChatVideo& video : turn.videos) message.parts.emplace_back(VideoPart{video.input});
+  message.parts.emplace_back(TextPart{turn.question});
+  return message;
 }
 
 // Of its question with its images and videos alone.
-Prompt prompt_of(const Engine& engine, const ChatTurn& turn) {
-  std::vector<EncodedImage> images;
-  std::vector<InputVideo> videos;
-  add_media(turn, images, videos);
-  return prepare_chat(engine, nlohmann::ordered_json::array({message_of(turn)}),
-                      {std::move(images), std::move(videos)});
-}
+Prompt prompt_of(const Engine& engine, const ChatTurn& turn) { return prepare_chat(engine, {message_of(turn)}); }
 
 }  // namespace
 
@@ -347,19 +331,17 @@ void Conversation::save_session() {
 }
 
 Prompt Conversation::prompt() const {
-  nlohmann::ordered_json messages = nlohmann::ordered_json::array();
-  std::vector<EncodedImage> images;
-  std::vector<InputVideo> videos;
-  if (!options_.system.empty()) messages.push_back(message("system", options_.system));
+  std::vector<Message> messages;
+  if (!options_.system.empty()) messages.push_back(text_message("system", options_.system));
   for (const ChatTurn& turn : turns_) {
     messages.push_back(message_of(turn));
-    add_media(turn, images, videos);
-    if (&turn != &turns_.back()) messages.push_back(message("assistant", turn.answer));
+    for (Part& part : messages.back().parts) {  // also of images of a session and of media of a file
+      if (auto* image = std::get_if<ImagePart>(&part)) image->image.options = image_options(fields_);
+      if (auto* video = std::get_if<VideoPart>(&part)) video->video.options = image_options(fields_);
+    }
+    if (&turn != &turns_.back()) messages.push_back(text_message("assistant", turn.answer));
   }
-  // Also of images of a session and of media of a file.
-  for (EncodedImage& image : images) image.options = image_options(fields_);
-  for (InputVideo& video : videos) video.options = image_options(fields_);
-  Prompt prompt = prepare_chat(engine_, messages, {std::move(images), std::move(videos)});
+  Prompt prompt = prepare_chat(engine_, std::move(messages));
   prompt.salt = salt_;
   return prompt;
 }

@@ -61,7 +61,6 @@ void run_one(Engine& engine, const RunFlags& flags, const std::vector<VideoPath>
              RequestBuilder& builder) {
   ProgressBar bar("reading the prompt");
   Prompt prompt = prepare(engine, {.prompt = flags.prompt,
-                                   .messages = {},
                                    .images = flags.media.images,
                                    .videos = videos,
                                    .order = flags.media.order(),
@@ -109,13 +108,8 @@ class RequestQueue {
         places_(flags.batch),
         lookahead_(flags.lookahead),
         source_(flags.requests, interrupted),
-        default_question_{.prompt = "",
-                          .messages = {},
-                          .images = {},
-                          .videos = {},
-                          .order = "",
-                          .system = flags.system,
-                          .raw = flags.raw},
+        default_question_{
+            .prompt = "", .images = {}, .videos = {}, .order = "", .system = flags.system, .raw = flags.raw},
         default_fields_(std::move(fields)) {}
 
   void run() {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <array>
 
-#include "api/answer_format.h"
 #include "api/json_fields.h"
+#include "api/messages/chat_request.h"
 #include "api/reuse_choice.h"
 #include "base/error.h"
 #include "base/json.h"
@@ -96,24 +96,25 @@ std::vector<VideoPath> read_videos(const OrderedJson& object) {
   return videos;
 }
 
-// Takes what parts of one type name: a part's own, or the next of `listed`; the rest of those comes last, for
-// placeholders within a text. Parts become bare {"type": ...}.
+// What parts of one type name: a part's own, or the next of `listed`; the rest of those comes last, for placeholders
+// within a text.
 template <typename Item>
-class PartReader {
+class NamedMedia {
  public:
   using Read = std::optional<Item> (*)(const OrderedJson& part);
-  PartReader(std::string type, std::string noun, Read read, std::vector<Item> listed)
+  NamedMedia(std::string type, std::string noun, Read read, std::vector<Item> listed)
       : type_(std::move(type)), noun_(std::move(noun)), read_(read), listed_(std::move(listed)) {}
 
-  void take(OrderedJson& part) {
-    if (!has_type(part, type_)) return;
+  // False: the part is of another type.
+  bool take(const OrderedJson& part) {
+    if (!has_type(part, type_)) return false;
     std::optional<Item> own = read_(part);
     if (!own && next_ == listed_.size()) {
       fail("messages: more " + noun_ + "s without a path of their own than " + type_ + "s, which lists " +
            std::to_string(listed_.size()));
     }
     taken_.push_back(own ? *std::move(own) : listed_[next_++]);
-    part = OrderedJson::object({{"type", type_}});
+    return true;
   }
   std::vector<Item> all() {
     taken_.insert(taken_.end(), listed_.begin() + static_cast<int64_t>(next_), listed_.end());
@@ -128,37 +129,42 @@ class PartReader {
   size_t next_ = 0;
 };
 
-// What templates and their probes rely on; what else a message has is for its template to read.
-void check_message(const OrderedJson& message, const std::string& where) {
-  if (text_in(message, "role").empty()) fail(where + ": expected {role, content}, found " + shown_json(message));
-  if (const OrderedJson* content = find_field(message, "content"); content != nullptr && !content->is_string()) {
-    if (!content->is_array())
-      fail(where + ".content: expected a text or a list of parts, found " + shown_json(*content));
-    for (const OrderedJson& part : *content) {  // Qwen's templates take some without a type
-      const OrderedJson* type = part.is_object() ? find_field(part, "type") : nullptr;
-      const bool good = part.is_object() && (type == nullptr || type->is_string());
-      if (!good) fail(where + ".content: expected parts with a type, found " + shown_json(part));
-    }
-  }
-  if (const OrderedJson* calls = find_field(message, "tool_calls"); calls != nullptr) {
-    read_tool_calls(*calls, where + ".tool_calls");  // for its errors
-  }
+using Images = NamedMedia<std::string>;
+using Videos = NamedMedia<VideoPath>;
+
+Part read_part(OrderedJson& part, const std::string& where, Images& images, Videos& videos) {
+  const OrderedJson* type = part.is_object() ? find_field(part, "type") : nullptr;
+  const bool good = part.is_object() && (type == nullptr || type->is_string());  // Qwen's templates take some without
+  if (!good) fail(where + ".content: expected parts with a type, found " + shown_json(part));
+  if (images.take(part)) return ImagePart{};
+  if (videos.take(part)) return VideoPart{};
+  return OtherPart{std::move(part)};
 }
 
-// Turns every image's part into a bare {"type": "image"}, every video's into {"type": "video"}; `q` then has their
-// paths in the order of the parts.
-void take_media(Question& q) {
-  if (!q.messages.is_array() || q.messages.empty()) fail("messages: expected a list of {role, content}");
-  PartReader<std::string> images("image", "picture", path_of, std::move(q.images));
-  PartReader<VideoPath> videos("video", "video", video_of, std::move(q.videos));
-  for (size_t i = 0; i < q.messages.size(); ++i) {
-    OrderedJson& message = q.messages[i];
-    check_message(message, item_name("messages", i));
-    if (find_field(message, "content") == nullptr || !message["content"].is_array()) continue;
-    for (OrderedJson& part : message["content"]) {
-      images.take(part);
-      videos.take(part);
-    }
+// What templates and their probes rely on is checked; what else a message has is for its template to read.
+Message read_message(OrderedJson given, const std::string& where, Images& images, Videos& videos) {
+  Message message{.role = text_in(given, "role"), .plain = true};
+  if (message.role.empty()) fail(where + ": expected {role, content}, found " + shown_json(given));
+  if (const OrderedJson* content = find_field(given, "content"); content != nullptr && !content->is_string()) {
+    if (!content->is_array())
+      fail(where + ".content: expected a text or a list of parts, found " + shown_json(*content));
+    message.plain = false;
+    for (OrderedJson& part : given["content"]) message.parts.push_back(read_part(part, where, images, videos));
+  }
+  if (const OrderedJson* calls = find_field(given, "tool_calls")) {
+    read_tool_calls(*calls, where + ".tool_calls");  // for its errors
+  }
+  message.own = std::move(given);
+  return message;
+}
+
+// The paths of images and videos come in the order of the parts.
+void read_messages(OrderedJson given, Question& q) {
+  if (!given.is_array() || given.empty()) fail("messages: expected a list of {role, content}");
+  Images images("image", "picture", path_of, std::move(q.images));
+  Videos videos("video", "video", video_of, std::move(q.videos));
+  for (size_t i = 0; i < given.size(); ++i) {
+    q.messages.push_back(read_message(std::move(given[i]), item_name("messages", i), images, videos));
   }
   q.images = images.all();
   q.videos = videos.all();
@@ -193,20 +199,21 @@ void check_keys(const OrderedJson& object) {
 Question parse_question(OrderedJson object, const Question& defaults) {
   Question q = defaults;
   // Templates print keys in their original order: messages keep it; for the rest it does not matter.
-  if (object.contains("messages")) q.messages = std::exchange(object["messages"], OrderedJson());
+  OrderedJson messages;
+  if (object.contains("messages")) messages = std::exchange(object["messages"], OrderedJson());
   q.videos = read_videos(object);
   const Json json(object);
   const JsonObject o(json, "request");
   q.raw = o.boolean("raw", q.raw);
   q.system = o.string("system", q.system);
-  if (o.has("prompt") != q.messages.is_null())
+  if (o.has("prompt") != messages.is_null())
     fail(std::string("expected either prompt or messages, found ") + (o.has("prompt") ? "both" : "neither"));
   for (std::string& path : strings(o, "images")) q.images.push_back(checked_path(std::move(path)));
   if (o.has("prompt")) {
     q.prompt = o.string("prompt");
   } else {
     if (q.raw) fail("raw takes a prompt, not messages");
-    take_media(q);
+    read_messages(std::move(messages), q);
   }
   return q;
 }

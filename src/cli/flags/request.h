@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "api/messages/message.h"
 #include "api/request_fields.h"
 #include "engine/prompt/encoded_image.h"
 #include "engine/prompt/prompt.h"
@@ -27,9 +28,8 @@ struct VideoPath {
 
 // The question, with images and videos by their paths.
 struct Question {
-  std::string prompt;               // with `messages` null
-  nlohmann::ordered_json messages;  // [{role, content}], images as {"type": "image"}, videos as {"type": "video"};
-                                    // null: use prompt
+  std::string prompt;                  // without `messages`
+  std::vector<Message> messages = {};  // images and videos without their data; empty: use prompt
   // Paths, PDFs' with their pages (report.pdf#3-7): of a prompt in the given order, of messages in the order of their
   // parts.
   std::vector<std::string> images;

@@ -16,7 +16,7 @@ FUZZ_TARGET(request) {
     return 0;
   }
   const Question& r = *line.question;
-  if (*line.fields.max_tokens < 1 || (r.raw && !r.messages.is_null())) std::abort();
+  if (*line.fields.max_tokens < 1 || (r.raw && !r.messages.empty())) std::abort();
   for (const std::string& path : r.images) {
     if (path.find('\0') != std::string::npos) std::abort();
   }

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
 #include <span>
 #include <utility>
 
@@ -20,13 +21,19 @@
 namespace vlcache {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
+// A text, or an image or video by its index.
+struct Piece {
+  char kind;  // 't', 'i', 'v'
+  std::string text = "";
+  size_t index = 0;
+};
 
 // Where images or videos stand in a prompt.
 struct Marks {
-  std::string_view begin;    // "<image:"
-  const char *type, *given;  // of parts; in errors
-  std::vector<bool> used;    // by number
+  std::string_view begin;  // "<image:"
+  char kind;               // of pieces
+  const char* given;       // in errors
+  std::vector<bool> used;  // by index
 };
 
 // A mark at the beginning of `prompt`: its number, and how long it is. 0: a text that only begins like one.
@@ -46,114 +53,95 @@ size_t number_of_mark(std::string_view prompt, Marks& marks, size_t& length) {
   return number;
 }
 
-// A prompt cut at its marks: text parts, and images and videos as {"type": "image", "number": index}.
-OrderedJson cut_at_marks(std::string_view prompt, std::span<Marks> all) {
-  OrderedJson parts = OrderedJson::array();
-  std::string text;
-  const auto flush = [&] {
-    if (!text.empty()) parts.push_back({{"type", "text"}, {"text", std::exchange(text, "")}});
-  };
+// A prompt cut at its marks.
+std::vector<Piece> cut_at_marks(std::string_view prompt, std::span<Marks> all) {
+  std::vector<Piece> pieces;
   while (!prompt.empty()) {
     const auto found = std::ranges::find_if(all, [&](const Marks& m) { return prompt.starts_with(m.begin); });
     size_t length = 1;
     const size_t number = found == all.end() ? 0 : number_of_mark(prompt, *found, length);
-    if (number == 0) {
-      text += prompt.front();
+    if (number > 0) {
+      pieces.push_back({.kind = found->kind, .index = number - 1});
     } else {
-      flush();
-      parts.push_back({{"type", found->type}, {"number", number - 1}});
+      if (pieces.empty() || pieces.back().kind != 't') pieces.push_back({.kind = 't'});
+      pieces.back().text += prompt.front();
     }
-    prompt.remove_prefix(number == 0 ? 1 : length);
+    prompt.remove_prefix(length);
   }
-  flush();
-  return parts;
+  return pieces;
 }
 
-// The content of a user message: text parts with images and videos at their marks, the others first.
-OrderedJson place_media(const Question& question) {
-  Marks marks[] = {{"<image:", "image", "images", std::vector<bool>(question.images.size())},
-                   {"<video:", "video", "videos", std::vector<bool>(question.videos.size())}};
-  OrderedJson placed = cut_at_marks(question.prompt, marks);
-  OrderedJson content = OrderedJson::array();
+// The content of a user message: texts with images and videos at their marks, the others first.
+std::vector<Piece> place_media(const Question& question) {
+  Marks marks[] = {{"<image:", 'i', "images", std::vector<bool>(question.images.size())},
+                   {"<video:", 'v', "videos", std::vector<bool>(question.videos.size())}};
+  std::vector<Piece> placed = cut_at_marks(question.prompt, marks), content;
   size_t next[] = {0, 0};
   const auto add_next = [&](size_t kind) {
     const size_t n = next[kind]++;
-    if (n < marks[kind].used.size() && !marks[kind].used[n]) {
-      content.push_back({{"type", marks[kind].type}, {"number", n}});
-    }
+    if (n < marks[kind].used.size() && !marks[kind].used[n]) content.push_back({.kind = marks[kind].kind, .index = n});
   };
   for (const char kind : question.order) add_next(kind == 'v' ? 1 : 0);
   for (const size_t kind : {0, 1}) {
     while (next[kind] < marks[kind].used.size()) add_next(kind);
   }
-  for (OrderedJson& part : placed) content.push_back(std::move(part));
+  std::ranges::move(placed, std::back_inserter(content));
   return content;
 }
 
-// Replaces the parts of images and videos of a message's content by those of their files.
+// Reads the images and videos of a question into the parts of messages.
 class Placing {
  public:
   Placing(const Engine& engine, const Question& question) : engine_(engine), question_(question) {}
 
-  void place(const std::string& path, OrderedJson& content) {
-    for (EncodedImage& image : read_images(engine_, path, question_.pdf_text, question_.image_options)) {
-      add_image_parts(image, content);
-      images_.push_back(std::move(image));
+  void place_image(size_t index, std::vector<Part>& parts) const {
+    for (EncodedImage& image :
+         read_images(engine_, question_.images.at(index), question_.pdf_text, question_.image_options)) {
+      parts.emplace_back(ImagePart{std::move(image)});
     }
   }
-  void place(const VideoPath& path, OrderedJson& content) {
-    videos_.push_back(probed_video(engine_, path, question_.image_options).input);
-    content.push_back({{"type", "video"}});
+  void place_video(size_t index, std::vector<Part>& parts) const {
+    parts.emplace_back(VideoPart{probed_video(engine_, question_.videos.at(index), question_.image_options).input});
   }
-  // For a prompt that has its placeholders already. Throws Error(kInput) for an image that comes with a text.
-  void place_without_text(const std::string& path) {
-    OrderedJson parts;
-    place(path, parts);
-    const size_t n_images = std::ranges::count(parts, OrderedJson{{"type", "image"}});
-    if (n_images == parts.size()) return;
-    throw Error(ErrorCode::kInput, path + ": --pdf-text has no place in a prompt with placeholders of its own");
+  // Those from these on, for placeholders within a text. Throws Error(kInput) for an image that comes with a text.
+  void place_rest(size_t image, size_t video, std::vector<Part>& parts) const {
+    const auto has_text = [](const Part& part) { return !std::get<ImagePart>(part).image.text.empty(); };
+    for (; image < question_.images.size(); ++image) {
+      std::vector<Part> pages;
+      place_image(image, pages);
+      if (std::ranges::any_of(pages, has_text)) {
+        throw Error(ErrorCode::kInput,
+                    question_.images[image] + ": --pdf-text has no place in a prompt with placeholders of its own");
+      }
+      std::ranges::move(pages, std::back_inserter(parts));
+    }
+    for (; video < question_.videos.size(); ++video) place_video(video, parts);
   }
-  void place_without_text(const VideoPath& path) {
-    OrderedJson parts;
-    place(path, parts);
-  }
-  InputMedia take() { return {std::move(images_), std::move(videos_)}; }
 
  private:
   const Engine& engine_;
   const Question& question_;
-  std::vector<EncodedImage> images_;
-  std::vector<InputVideo> videos_;
 };
 
-// Those from `first` on, for placeholders within a text.
-template <typename Path>
-void place_rest(const std::vector<Path>& paths, size_t first, Placing& placing) {
-  for (; first < paths.size(); ++first) placing.place_without_text(paths[first]);
-}
-
 Prompt prepare_messages(const Engine& engine, const Question& question) {
-  OrderedJson messages = question.messages;
-  Placing placing(engine, question);
+  std::vector<Message> messages = question.messages;
+  const Placing placing(engine, question);
   size_t next_image = 0, next_video = 0;
-  for (OrderedJson& message : messages) {
-    if (!message.contains("content") || !message["content"].is_array()) continue;
-    OrderedJson content = OrderedJson::array();
-    for (OrderedJson& part : message["content"]) {
-      const OrderedJson type = part.is_object() ? part.value("type", OrderedJson()) : OrderedJson();
-      if (type == "image") {
-        placing.place(question.images.at(next_image++), content);
-      } else if (type == "video") {
-        placing.place(question.videos.at(next_video++), content);
+  for (Message& message : messages) {
+    for (Part& part : std::exchange(message.parts, {})) {
+      if (std::holds_alternative<ImagePart>(part)) {
+        placing.place_image(next_image++, message.parts);
+      } else if (std::holds_alternative<VideoPart>(part)) {
+        placing.place_video(next_video++, message.parts);
       } else {
-        content.push_back(std::move(part));
+        message.parts.push_back(std::move(part));
       }
     }
-    message["content"] = std::move(content);
   }
-  place_rest(question.images, next_image, placing);
-  place_rest(question.videos, next_video, placing);
-  return prepare_chat(engine, messages, placing.take());
+  const nlohmann::ordered_json json = template_json(messages);
+  std::vector<Part> parts = take_parts(messages);
+  placing.place_rest(next_image, next_video, parts);
+  return prepare_chat(engine, json, take_media(std::move(parts)));
 }
 
 ProbedVideo probe(const VideoPath& path) {
@@ -216,30 +204,28 @@ std::vector<VideoPath> probed_videos(const std::vector<std::string>& arguments, 
 }
 
 Prompt prepare(const Engine& engine, const Question& question) {
+  const Placing placing(engine, question);
   if (question.raw) {
-    Placing placing(engine, question);
-    place_rest(question.images, 0, placing);
-    place_rest(question.videos, 0, placing);
-    return engine.prepare_raw(question.prompt, placing.take());
+    std::vector<Part> parts;
+    placing.place_rest(0, 0, parts);
+    return engine.prepare_raw(question.prompt, take_media(std::move(parts)));
   }
-  if (!question.messages.is_null()) return prepare_messages(engine, question);
+  if (!question.messages.empty()) return prepare_messages(engine, question);
 
-  Placing placing(engine, question);
-  OrderedJson content = OrderedJson::array();
-  for (OrderedJson& part : place_media(question)) {
-    if (part["type"] == "image") {
-      placing.place(question.images[part["number"].get<size_t>()], content);
-    } else if (part["type"] == "video") {
-      placing.place(question.videos[part["number"].get<size_t>()], content);
+  std::vector<Message> messages;
+  if (!question.system.empty()) messages.push_back(text_message("system", question.system));
+  Message& asked = messages.emplace_back(Message{.role = "user"});
+  asked.plain = question.images.empty() && question.videos.empty();
+  for (Piece& piece : place_media(question)) {
+    if (piece.kind == 'i') {
+      placing.place_image(piece.index, asked.parts);
+    } else if (piece.kind == 'v') {
+      placing.place_video(piece.index, asked.parts);
     } else {
-      content.push_back(std::move(part));
+      asked.parts.emplace_back(TextPart{std::move(piece.text)});
     }
   }
-  const bool no_media = question.images.empty() && question.videos.empty();
-  OrderedJson messages = OrderedJson::array();
-  if (!question.system.empty()) messages.push_back({{"role", "system"}, {"content", question.system}});
-  messages.push_back({{"role", "user"}, {"content", no_media ? OrderedJson(question.prompt) : content}});
-  return prepare_chat(engine, messages, placing.take());
+  return prepare_chat(engine, std::move(messages));
 }
 
 }  // namespace vlcache

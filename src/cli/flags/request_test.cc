@@ -26,14 +26,14 @@ std::string error_of(const std::string& line) {
 }
 
 TEST(Request, KeysOverrideDefaults) {
-  const Question defaults{.prompt = "", .messages = {}, .images = {}, .system = "s", .raw = true};
+  const Question defaults{.prompt = "", .images = {}, .system = "s", .raw = true};
   RequestFields fields;
   fields.max_tokens = 5;
   fields.top_k = 3;
   const RequestLine r =
       read(R"({"prompt": "p", "images": "a.png", "temperature": 0.5, "top_k": null, "stop": ["x"]})", defaults, fields);
   EXPECT_EQ(r.question->prompt, "p");
-  EXPECT_TRUE(r.question->raw && r.question->system == "s" && r.question->messages.is_null());
+  EXPECT_TRUE(r.question->raw && r.question->system == "s" && r.question->messages.empty());
   EXPECT_EQ(r.fields.max_tokens, 5);
   EXPECT_EQ(r.fields.top_k, 3);
   EXPECT_FLOAT_EQ(*r.fields.temperature, 0.5f);
@@ -70,7 +70,8 @@ TEST(Request, ImagesFollowTheOrderOfTheirParts) {
       {"role": "user", "content": "text"}]})")
                           .question;
   EXPECT_THAT(r.images, ElementsAre("b1", "own1", "own2", "b2", "rest"));
-  for (const auto& part : {r.messages[0]["content"][1], r.messages[1]["content"][1]}) {
+  const auto messages = template_json(r.messages);
+  for (const auto& part : {messages[0]["content"][1], messages[1]["content"][1]}) {
     EXPECT_EQ(part.dump(), R"({"type":"image"})");
   }
   EXPECT_THAT(error_of(R"({"images": ["one"], "messages": [{"role": "user", "content": [{"type": "image"},
@@ -92,7 +93,7 @@ TEST(Request, VideosFollowTheOrderOfTheirParts) {
   EXPECT_EQ(r.videos[2].video.choice.max_frames, 4);
   EXPECT_EQ(r.videos[3].video.path, "rest");
   EXPECT_THAT(r.images, ElementsAre("i"));
-  EXPECT_EQ(r.messages[0]["content"].dump(),
+  EXPECT_EQ(template_json(r.messages)[0]["content"].dump(),
             R"([{"type":"video"},{"type":"video"},{"type":"image"},{"type":"video"}])");
   EXPECT_THAT(error_of(R"({"messages": [{"role": "user", "content": [{"type": "video"}]}]})"), HasSubstr("videos"));
   for (const char* bad : {"7", "[7]", "[[]]", "{}", R"({"video": "x", "fps": "2"})", R"({"video": "x", "fps": -2})",
@@ -132,7 +133,7 @@ TEST(Request, BudgetWithoutPolicyReplacesThePolicyOfTheFlags) {
 
 TEST(Request, KeepsTheKeysOfMessagesInOrder) {
   const Question r = *read(R"({"messages": [{"role": "user", "zeta": 1, "alpha": 2, "content": "x"}]})").question;
-  EXPECT_EQ(r.messages.dump(), R"([{"role":"user","zeta":1,"alpha":2,"content":"x"}])");
+  EXPECT_EQ(template_json(r.messages).dump(), R"([{"role":"user","zeta":1,"alpha":2,"content":"x"}])");
 }
 
 TEST(Request, MessagesAreCheckedBeforeTemplatesReadThem) {

@@ -48,12 +48,6 @@ bool is_private_name(std::string_view name) {
   return gethostname(own, sizeof own - 1) == 0 && name == lower_case(own);
 }
 
-// Paths that reveal nothing about callers: the server's health, and the page, which asks for a key itself.
-bool needs_no_key(std::string_view path) {
-  return path == "/health" || path == "/health/live" || path == "/health/ready" || path == "/" ||
-         path == "/favicon.ico" || path.starts_with("/page/");
-}
-
 bool changes_nothing(std::string_view method) { return method == "GET" || method == "HEAD" || method == "OPTIONS"; }
 
 // All headers are allowed: clients send their own besides ours.
@@ -136,7 +130,7 @@ bool Access::allows_origin(std::string_view origin, std::string_view host) const
   return !from.empty() && lower_case(from) == lower_case(host);
 }
 
-Access::Verdict Access::check(const HttpRequest& request) const {
+Access::Verdict Access::check(const HttpRequest& request, bool open) const {
   Verdict verdict;
   const std::string_view host = request.header("host"), origin = request.header("origin");
   if (!host.empty() && !allows_host(host)) {  // without one: not a browser
@@ -165,7 +159,7 @@ Access::Verdict Access::check(const HttpRequest& request) const {
     const std::lock_guard lock(mutex_);
     keys = keys_;
   }
-  if (keys == nullptr || needs_no_key(request.path)) return verdict;
+  if (keys == nullptr || open) return verdict;
   const std::optional<Caller> caller = keys->find(key_of(request));
   if (caller) {
     verdict.caller = *caller;

@@ -39,8 +39,8 @@ class Access {
   // Throws Error(kInput) for invalid origins and key files.
   explicit Access(const AccessOptions& options);
 
-  // Any thread.
-  Verdict check(const HttpRequest& request) const;
+  // Any thread. open: no key is needed.
+  Verdict check(const HttpRequest& request, bool open = false) const;
   // Reloads the keys. Throws Error and keeps the old ones.
   void reload();
 

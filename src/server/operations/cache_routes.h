@@ -16,8 +16,8 @@ class CacheRoutes {
 
   // What the caches have done and hold; for all callers.
   HttpResponse stats() const;
-  // The images in memory: {"data": [{id, kv_bytes, embeddings_bytes, uses, pinned}]}. This route and those below are
-  // for admins; other callers get a 403. The inference thread answers between two steps.
+  // The images in memory: {"data": [{id, kv_bytes, embeddings_bytes, uses, pinned}]}. The inference thread
+  // answers this route and those below between two steps.
   void entries(const ExchangePtr& exchange);
   // {"id": HASH, "pinned": true}: the image stays in memory.
   void pin(const HttpRequest& request, const ExchangePtr& exchange);

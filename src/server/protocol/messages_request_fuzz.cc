@@ -1,5 +1,5 @@
-// Fuzzes the bodies of Anthropic's messages and OpenAI's Responses: each is translated to a chat completion within the
-// limits, or there is an error with the reason.
+// Fuzzes the bodies of Anthropic's messages and OpenAI's Responses: each becomes a request within the limits, or there
+// is an error with the reason.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "base/fuzz_target.h"
 #include "server/http/json_reply.h"
-#include "server/protocol/chat_reply.h"
 #include "server/protocol/messages_request.h"
 #include "server/protocol/responses_request.h"
 
@@ -36,8 +35,10 @@ FUZZ_TARGET(messages_request) {
       const nlohmann::ordered_json body = parse_body(text);
       ResponsesPlan tools;
       const ChatRequest r =
-          chat_request_of(anthropic ? chat_of_messages(body) : chat_of_responses(body, tools), {}, limits);
-      if (r.images.size() > limits.max_images || !r.messages.is_array() || r.messages.empty()) std::abort();
+          anthropic ? read_messages_request(body, {}, limits) : read_responses_request(body, {}, limits, tools);
+      std::vector<Message> messages = r.messages;
+      if (messages.empty() || template_json(messages).size() != messages.size()) std::abort();
+      if (std::get<1>(take_media(take_parts(messages)).images).size() > limits.max_images) std::abort();
     } catch (const Error& e) {
       if (std::string_view(e.what()).empty() || http_status(e) >= 500) std::abort();
     }

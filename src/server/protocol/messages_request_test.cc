@@ -1,4 +1,4 @@
-// Other endpoints' bodies, translated to chat completions.
+// Bodies of Anthropic's messages and OpenAI's responses: what templates are given, and the errors.
 #include "server/protocol/messages_request.h"
 
 #include <gtest/gtest.h>
@@ -15,11 +15,25 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-OrderedJson messages(const char* body) { return chat_of_messages(parse_body(body)); }
-OrderedJson responses(const char* body) {
-  ResponsesPlan tools;
-  return chat_of_responses(parse_body(body), tools);
+// An image of one byte per four letters of base64; nothing is decoded.
+const ChatLimits& test_limits() {
+  static const ChatLimits kLimits{.read_url = [](const std::string&, const std::string&, FileKind,
+                                                 const auto&) { return std::vector<std::byte>(3); },
+                                  .read_document =
+                                      [](DocumentRequest request) {
+                                        request.document.text = request.name + " " + request.pages;
+                                        return std::vector{request.document};
+                                      }};
+  return kLimits;
 }
+
+ChatRequest messages(const std::string& body) { return read_messages_request(parse_body(body), {}, test_limits()); }
+ChatRequest responses(const std::string& body) {
+  ResponsesPlan tools;
+  return read_responses_request(parse_body(body), {}, test_limits(), tools);
+}
+OrderedJson said(const ChatRequest& request) { return template_json(request.messages); }
+OrderedJson parsed(const char* text) { return parse_ordered_json(text, "test"); }
 
 std::string error_of(const auto& read, const char* body) {
   try {
@@ -30,25 +44,26 @@ std::string error_of(const auto& read, const char* body) {
   return "none";
 }
 
-TEST(MessagesRequest, OutputFormatIsTranslated) {
+TEST(MessagesRequest, OutputFormatAndThinking) {
   const auto chat = [](const std::string& more) {
-    return messages((R"({"max_tokens": 9, "messages": [{"role": "user", "content": "?"}], )" + more + "}").c_str());
+    return messages(R"({"max_tokens": 9, "messages": [{"role": "user", "content": "?"}], )" + more + "}");
   };
-  const OrderedJson format =
+  const ChatRequest format =
       chat(R"("output_config": {"effort": "low", "format": {"type": "json_schema", "schema": {"type": "integer"}}})");
-  EXPECT_EQ(format["response_format"].dump(), R"({"type":"json_schema","json_schema":{"schema":{"type":"integer"}}})");
-  EXPECT_FALSE(chat(R"("output_config": {"effort": "low"})").contains("response_format"));
+  EXPECT_EQ(format.format.schema.dump(), R"({"type":"integer"})");
+  EXPECT_EQ(format.format.field, "output_config.format.schema");
+  EXPECT_TRUE(format.has_own_format);
+  EXPECT_FALSE(chat(R"("output_config": {"effort": "low"})").has_own_format);
   for (const char* wrong : {R"("output_config": 3)", R"("output_config": {"format": {"type": "json_object"}})",
                             R"("output_config": {"format": {"type": "json_schema"}})"}) {
     EXPECT_THROW(chat(wrong), Error) << wrong;
   }
-  EXPECT_EQ(chat(R"("thinking": {"type": "enabled", "budget_tokens": 5})")["thinking"].dump(),
-            R"({"type":"enabled","budget_tokens":5})");
-  EXPECT_EQ(chat(R"("output_config": {"effort": "low"})")["reasoning_effort"], "low");
+  EXPECT_EQ(chat(R"("thinking": {"type": "enabled", "budget_tokens": 5})").max_thought_tokens, 5);
+  EXPECT_EQ(chat(R"("output_config": {"effort": "low"})").template_variables["reasoning_effort"], "low");
 }
 
-TEST(MessagesRequest, BecomesAChatCompletion) {
-  const OrderedJson chat = messages(R"({"model": "m", "max_tokens": 9, "system": "Be brief.", "stop_sequences": ["x"],
+TEST(MessagesRequest, BecomesMessages) {
+  const ChatRequest chat = messages(R"({"model": "m", "max_tokens": 9, "system": "Be brief.", "stop_sequences": ["x"],
     "thinking": {"type": "disabled"}, "metadata": {}, "temperature": 0.5, "messages": [
     {"role": "user", "content": [{"type": "text", "text": "Look", "cache_control": {"type": "ephemeral"}},
       {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}]},
@@ -56,31 +71,30 @@ TEST(MessagesRequest, BecomesAChatCompletion) {
       {"type": "tool_use", "id": "t1", "name": "click", "input": {"x": 1}}]},
     {"role": "user", "content": [{"type": "text", "text": "and?"}, {"type": "tool_result", "tool_use_id": "t1",
       "content": [{"type": "image", "source": {"type": "url", "url": "https://a/b.png"}}]}]}]})");
-  EXPECT_EQ(chat, parse_ordered_json(R"({"max_tokens": 9, "model": "m", "temperature": 0.5, "stop": ["x"],
-    "thinking": {"type": "disabled"}, "messages": [
+  EXPECT_EQ(said(chat), parsed(R"([
     {"role": "system", "content": "Be brief."},
-    {"role": "user", "content": [{"type": "text", "text": "Look"},
-      {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]},
-    {"role": "assistant", "content": [{"type": "text", "text": "I click"}], "tool_calls": [
-      {"id": "t1", "type": "function", "function": {"name": "click", "arguments": "{\"x\":1}"}}],
-      "reasoning_content": "hm"},
-    {"role": "tool", "tool_call_id": "t1", "content": [
-      {"type": "image_url", "image_url": {"url": "https://a/b.png"}}]},
-    {"role": "user", "content": [{"type": "text", "text": "and?"}]}]})",
-                                     "test"));
+    {"role": "user", "content": [{"type": "text", "text": "Look"}, {"type": "image"}]},
+    {"role": "assistant", "content": [{"type": "text", "text": "I click"}], "reasoning_content": "hm", "tool_calls": [
+      {"id": "t1", "type": "function", "function": {"name": "click", "arguments": {"x": 1}}}]},
+    {"role": "tool", "content": [{"type": "image"}], "tool_call_id": "t1"},
+    {"role": "user", "content": [{"type": "text", "text": "and?"}]}])"));
+  EXPECT_EQ(chat.fields.max_tokens, 9);
+  EXPECT_EQ(chat.fields.temperature, 0.5f);
+  EXPECT_EQ(chat.fields.stop, std::vector<std::string>{"x"});
+  EXPECT_EQ(chat.template_variables["enable_thinking"], false);
 }
 
 TEST(MessagesRequest, ToolsAndTheirChoice) {
-  const auto choice = [](const char* text) {
-    return messages(
-        (std::string(R"({"max_tokens": 1, "messages": [{"role": "user", "content": "a"}], "tool_choice": )") + text +
-         "}")
-            .c_str());
+  const auto chosen = [](const char* text) {
+    return messages(std::string(R"({"max_tokens": 1, "messages": [{"role": "user", "content": "a"}],
+      "tools": [{"name": "f", "input_schema": {}}], "tool_choice": )") +
+                    text + "}")
+        .tools;
   };
-  EXPECT_EQ(choice(R"({"type": "any", "disable_parallel_tool_use": true})")["tool_choice"], "required");
-  EXPECT_EQ(choice(R"({"type": "any", "disable_parallel_tool_use": true})")["parallel_tool_calls"], false);
-  EXPECT_EQ(choice(R"({"type": "auto"})")["tool_choice"], "auto");
-  EXPECT_EQ(choice(R"({"type": "tool", "name": "f"})")["tool_choice"]["function"]["name"], "f");
+  EXPECT_EQ(chosen(R"({"type": "any", "disable_parallel_tool_use": true})").choice, ToolUse::Choice::kRequired);
+  EXPECT_FALSE(chosen(R"({"type": "any", "disable_parallel_tool_use": true})").parallel);
+  EXPECT_EQ(chosen(R"({"type": "auto"})").choice, ToolUse::Choice::kAuto);
+  EXPECT_EQ(chosen(R"({"type": "tool", "name": "f"})").named, "f");
 }
 
 TEST(MessagesRequest, ErrorsNameTheField) {
@@ -99,84 +113,90 @@ TEST(MessagesRequest, ErrorsNameTheField) {
       {R"({"max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "tool_result"}]}]})",
        "messages[0].content[0].tool_use_id: "},
       {R"({"max_tokens": 1, "tools": [{"name": "f"}], "messages": []})", "tools[0].input_schema: "},
-      {R"({"max_tokens": 1, "tool_choice": {"type": "some"}, "messages": []})", "tool_choice.type: "}};
+      {R"({"max_tokens": 1, "tool_choice": {"type": "some"}, "messages": []})", "tool_choice.type: "},
+      {R"({"max_tokens": 1, "stop_sequences": 3, "messages": []})", "stop_sequences: "},
+      {R"({"max_tokens": 1, "tools": [{"name": "a b", "input_schema": {}}]})", "tools[0].name: expected 1 to 128"},
+      {R"({"max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image",
+         "source": {"type": "base64", "media_type": "image/png", "data": "?"}}]}]})",
+       "messages[0].content[1].source: expected base64 after the comma, found 'data:image/png;base64,?'"},
+      {R"({"max_tokens": 1, "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [
+         {"type": "tool_use", "id": "1", "name": ""}]}]})",
+       "messages[1].content[0].name: expected a name"},
+      {R"({"max_tokens": 1, "output_config": {"format": {"type": "json_schema", "schema": 1}}, "messages": []})",
+       "output_config.format.schema: expected a JSON schema"}};
   for (const auto& [body, begin] : cases) EXPECT_EQ(error_of(messages, body).find(begin), 0u) << body;
 }
 
-TEST(MessagesRequest, DocumentsBecomeFiles) {
-  const auto part = [](const std::string& block) {
-    const std::string body =
-        R"({"max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "document", )" + block + "}]}]}";
-    return messages(body.c_str())["messages"][0]["content"];
+TEST(MessagesRequest, DocumentsBecomePages) {
+  const auto content = [](const std::string& block) {
+    return said(messages(R"({"max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "document", )" +
+                         block + "}]}]}"))[0]["content"];
   };
-  EXPECT_EQ(part(R"("title": "T", "source": {"type": "base64", "media_type": "application/pdf", "data": "AAAA"},
-                    "vlcache": {"pages": "2"}, "citations": {"enabled": true})"),
-            parse_ordered_json(R"([{"type": "text", "text": "T\n"}, {"type": "file", "file": {
-              "file_data": "data:application/pdf;base64,AAAA", "filename": "T"}, "vlcache": {"pages": "2"}}])",
-                               "test"));
-  EXPECT_EQ(part(R"("source": {"type": "url", "url": "https://a/b.pdf"})")[0]["file"]["file_url"], "https://a/b.pdf");
-  EXPECT_EQ(part(R"("source": {"type": "file", "file_id": "f"})")[0]["file"]["file_id"], "f");
-  EXPECT_EQ(part(R"("source": {"type": "content", "content": [{"type": "text", "text": "a"}]})")[0]["text"], "a");
+  EXPECT_EQ(content(R"("title": "T", "source": {"type": "base64", "media_type": "application/pdf", "data": "AAAA"},
+                       "vlcache": {"pages": "2"}, "citations": {"enabled": true})"),
+            parsed(R"([{"type": "text", "text": "T\n"}, {"type": "image"}, {"type": "text", "text": "T 2"}])"));
+  EXPECT_EQ(content(R"("source": {"type": "url", "url": "https://a/b.pdf"})")[0]["type"], "image");
+  EXPECT_THROW(content(R"("source": {"type": "file", "file_id": "f"})"), Error);
+  EXPECT_EQ(content(R"("source": {"type": "content", "content": [{"type": "text", "text": "a"}]})")[0]["text"], "a");
 }
 
-TEST(ResponsesRequest, BecomesAChatCompletion) {
-  const OrderedJson chat = responses(R"({"model": "m", "instructions": "Be brief.", "max_output_tokens": 9,
+TEST(ResponsesRequest, BecomesMessages) {
+  const ChatRequest chat = responses(R"({"model": "m", "instructions": "Be brief.", "max_output_tokens": 9,
     "store": true, "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}},
     "tools": [{"type": "function", "name": "f", "parameters": {}, "strict": true}],
     "tool_choice": {"type": "function", "name": "f"}, "input": [
-    {"role": "user", "content": [{"type": "input_text", "text": "a"}, {"type": "input_image", "image_url": "data:x"}]},
+    {"role": "user", "content": [{"type": "input_text", "text": "a"},
+      {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}]},
     {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "b", "annotations": []}]},
     {"type": "reasoning"}, {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"},
     {"type": "function_call", "call_id": "2", "name": "g", "arguments": "{}"},
     {"type": "function_call_output", "call_id": "1", "output": "c"}]})");
-  EXPECT_EQ(chat, parse_ordered_json(R"({"model": "m", "max_tokens": 9,
-    "tools": [{"type": "function", "function": {"name": "f", "parameters": {}, "strict": true}}],
-    "tool_choice": {"type": "function", "function": {"name": "f"}},
-    "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}},
-    "messages": [{"role": "system", "content": "Be brief."},
-    {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "data:x"}}]},
+  EXPECT_EQ(said(chat), parsed(R"([{"role": "system", "content": "Be brief."},
+    {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image"}]},
     {"role": "assistant", "content": [{"type": "text", "text": "b"}], "tool_calls": [
       {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}},
       {"id": "2", "type": "function", "function": {"name": "g", "arguments": "{}"}}]},
-    {"role": "tool", "tool_call_id": "1", "content": "c"}]})",
-                                     "test"));
-  EXPECT_EQ(responses(R"({"input": "Hi"})")["messages"], OrderedJson({{{"role", "user"}, {"content", "Hi"}}}));
+    {"role": "tool", "content": "c", "tool_call_id": "1"}])"));
+  EXPECT_EQ(chat.fields.max_tokens, 9);
+  EXPECT_EQ(chat.tools.named, "f");
+  EXPECT_EQ(chat.tools.strict, std::set<std::string>{"f"});
+  EXPECT_EQ(chat.format.field, "text.format.schema");
+  EXPECT_EQ(said(responses(R"({"input": "Hi"})")), parsed(R"([{"role": "user", "content": "Hi"}])"));
 }
 
 TEST(MessagesRequest, ToolsOfOtherServersAreLeftOut) {
-  const OrderedJson chat = messages(R"({"max_tokens": 1, "messages": [{"role": "user", "content": "a"}],
+  const ChatRequest chat = messages(R"({"max_tokens": 1, "messages": [{"role": "user", "content": "a"}],
     "tools": [{"type": "bash_20250124", "name": "bash"}, {"name": "f", "input_schema": {}}],
     "tool_choice": {"type": "tool", "name": "bash"}})");
-  EXPECT_EQ(chat["tools"].size(), 1u);
-  EXPECT_EQ(chat["tool_choice"], "auto");
+  EXPECT_EQ(chat.tools.names(), std::vector<std::string>{"f"});
+  EXPECT_EQ(chat.tools.choice, ToolUse::Choice::kAuto);
+  EXPECT_EQ(chat.tools.places.at("f").schema, "tools[1].input_schema");
 }
 
 TEST(ResponsesRequest, ToolsAndTheirChoice) {
-  const auto chat = [](const std::string& choice) {
-    return responses((R"({"input": "a", "tools": [{"type": "web_search"}, {"type": "custom", "name": "p"},
+  const auto use = [](const std::string& choice) {
+    return responses(R"({"input": "a", "tools": [{"type": "web_search"}, {"type": "custom", "name": "p"},
       {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "f"}]}], "tool_choice": )" +
-                      choice + "}")
-                         .c_str());
+                     choice + "}")
+        .tools;
   };
-  EXPECT_EQ(chat("\"auto\"")["tools"].size(), 2u);
-  EXPECT_EQ(chat("\"auto\"")["tools"][0]["function"]["parameters"]["required"].dump(), R"(["input"])");
-  EXPECT_EQ(chat(R"({"type": "function", "namespace": "n", "name": "f"})")["tool_choice"]["function"]["name"], "n__f");
-  EXPECT_EQ(chat(R"({"type": "web_search"})")["tool_choice"], "auto");
-  const OrderedJson allowed =
-      chat(R"({"type": "allowed_tools", "mode": "required", "tools": [{"type": "custom", "name": "p"}]})");
-  EXPECT_EQ(allowed["tools"].size(), 1u);
-  EXPECT_EQ(allowed["tool_choice"], "required");
-  EXPECT_EQ(responses(R"({"input": "a", "tools": [{"type": "web_search"}], "tool_choice": "required"})")["tool_choice"],
-            "none");
+  EXPECT_EQ(use("\"auto\"").tools.size(), 2u);
+  EXPECT_EQ(use("\"auto\"").tools[0]["function"]["parameters"]["required"].dump(), R"(["input"])");
+  EXPECT_EQ(use(R"({"type": "function", "namespace": "n", "name": "f"})").named, "n__f");
+  EXPECT_EQ(use(R"({"type": "web_search"})").choice, ToolUse::Choice::kAuto);
+  const ToolUse allowed =
+      use(R"({"type": "allowed_tools", "mode": "required", "tools": [{"type": "custom", "name": "p"}]})");
+  EXPECT_EQ(allowed.names(), std::vector<std::string>{"p"});
+  EXPECT_EQ(allowed.choice, ToolUse::Choice::kRequired);
+  EXPECT_EQ(responses(R"({"input": "a", "tools": [{"type": "web_search"}], "tool_choice": "required"})").tools.choice,
+            ToolUse::Choice::kNone);
 }
 
 TEST(ResponsesRequest, LogProbabilities) {
-  EXPECT_FALSE(responses(R"({"input": "Hi", "include": ["reasoning.encrypted_content"]})").contains("logprobs"));
-  EXPECT_EQ(responses(R"({"input": "Hi", "include": ["message.output_text.logprobs"]})")["logprobs"], true);
-  const OrderedJson chat = responses(R"({"input": "Hi", "top_logprobs": 3})");
-  EXPECT_EQ(chat["logprobs"], true);
-  EXPECT_EQ(chat["top_logprobs"], 3);
-  EXPECT_EQ(responses(R"({"input": "Hi", "top_logprobs": 0})")["logprobs"], false);
+  EXPECT_FALSE(responses(R"({"input": "Hi", "include": ["reasoning.encrypted_content"]})").fields.logprobs);
+  EXPECT_EQ(responses(R"({"input": "Hi", "include": ["message.output_text.logprobs"]})").fields.logprobs, 0);
+  EXPECT_EQ(responses(R"({"input": "Hi", "top_logprobs": 3})").fields.logprobs, 3);
+  EXPECT_EQ(responses(R"({"input": "Hi", "top_logprobs": 0})").fields.logprobs, -1);
 }
 
 TEST(ResponsesRequest, ErrorsNameTheField) {
@@ -186,14 +206,20 @@ TEST(ResponsesRequest, ErrorsNameTheField) {
       {R"({"input": [{"type": "screen"}]})", "input[0].type: "},
       {R"({"input": [{"role": "user", "content": [{"type": "input_audio"}]}]})", "input[0].content[0].type: "},
       {R"({"input": "a", "tools": [{"type": "function"}]})", "tools[0].name: "},
-      {R"({"input": "a", "include": "all"})", "include: "}};
+      {R"({"input": "a", "include": "all"})", "include: "},
+      {R"({"input": "a", "max_output_tokens": "9"})", "max_output_tokens: "},
+      {R"({"input": [{"role": "x", "content": ""}]})", "input[0].role: "},
+      {R"({"input": [{"type": "function_call", "name": "f", "arguments": 1}]})", "input[0].arguments: "},
+      {R"({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:x"}]}]})",
+       "input[0].content[0].image_url: "},
+      {R"({"input": "a", "text": {"format": {"type": "json_schema"}}})", "text.format.schema: "}};
   for (const auto& [body, begin] : cases) EXPECT_EQ(error_of(responses, body).find(begin), 0u) << body;
 }
 
 TEST(MessagesRequest, BillingLinesAreLeftOut) {
   const auto system_of = [](const std::string& system) {
-    return messages((R"({"max_tokens": 9, "messages": [{"role": "user", "content": "?"}], "system": )" + system + "}")
-                        .c_str())["messages"][0]["content"]
+    return said(messages(R"({"max_tokens": 9, "messages": [{"role": "user", "content": "?"}], "system": )" + system +
+                         "}"))[0]["content"]
         .dump();
   };
   const std::string line = "x-anthropic-billing-header: cc_version=2.1.1; cch=eb6c6;";
@@ -204,7 +230,7 @@ TEST(MessagesRequest, BillingLinesAreLeftOut) {
 }
 
 TEST(ResponsesRequest, ItemsOfAgents) {
-  const OrderedJson chat = responses(R"({"input": [
+  const ChatRequest chat = responses(R"({"input": [
     {"type": "agent_message", "author": "/root", "recipient": "/root/w", "content":
       [{"type": "input_text", "text": "Do this: "}, {"type": "encrypted_content", "encrypted_content": "count"}]},
     {"type": "agent_reasoning", "text": "hm"},
@@ -214,16 +240,16 @@ TEST(ResponsesRequest, ItemsOfAgents) {
     {"type": "tool_search_output", "call_id": "s", "execution": "client", "status": "completed",
      "tools": [{"type": "namespace", "name": "mcp", "tools": [{"type": "function", "name": "go", "parameters": {}}]}]},
     {"type": "context_compaction", "encrypted_content": "x"}]})");
-  const OrderedJson& said = chat["messages"];
-  ASSERT_EQ(said.size(), 5u);
-  EXPECT_EQ(said[0]["role"], "user");
-  EXPECT_EQ(said[0]["content"][1]["text"], "count");
-  EXPECT_EQ(said[1]["reasoning_content"], "hm");
-  EXPECT_EQ(said[1]["tool_calls"][0]["function"]["name"], "functions__exec");
-  EXPECT_EQ(said[2]["content"][0]["text"], "one");
-  EXPECT_EQ(said[3]["tool_calls"][0]["function"]["name"], "tool_search");
-  EXPECT_EQ(said[4]["role"], "tool");
-  EXPECT_EQ(chat["tools"][0]["function"]["name"], "mcp__go");
+  const OrderedJson messages = said(chat);
+  ASSERT_EQ(messages.size(), 5u);
+  EXPECT_EQ(messages[0]["role"], "user");
+  EXPECT_EQ(messages[0]["content"][1]["text"], "count");
+  EXPECT_EQ(messages[1]["reasoning_content"], "hm");
+  EXPECT_EQ(messages[1]["tool_calls"][0]["function"]["name"], "functions__exec");
+  EXPECT_EQ(messages[2]["content"][0]["text"], "one");
+  EXPECT_EQ(messages[3]["tool_calls"][0]["function"]["name"], "tool_search");
+  EXPECT_EQ(messages[4]["role"], "tool");
+  EXPECT_EQ(chat.tools.names(), std::vector<std::string>{"mcp__go"});
 }
 
 }  // namespace

@@ -5,8 +5,7 @@
 #include <utility>
 
 #include "api/json_fields.h"
-#include "api/messages/chat_request.h"
-#include "api/request_fields.h"
+#include "api/request_builder.h"
 #include "base/json_text.h"
 #include "base/ordered_json.h"
 
@@ -15,65 +14,18 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-OrderedJson item_part(const OrderedJson& part, const std::string& where) {
-  if (!part.is_object()) bad_field(where + ": expected an object");
-  const std::string type = string_field(part, "type", where);
-  if (type == "input_text" || type == "output_text" || type == "text" || type == "summary_text" ||
-      type == "reasoning_text") {
-    return {{"type", "text"}, {"text", string_field(part, "text", where)}};
-  }
-  // Agents of Codex write to each other so: a server that cannot encrypt has given it the text itself.
-  if (type == "encrypted_content") return {{"type", "text"}, {"text", string_field(part, "encrypted_content", where)}};
-  if (type == "refusal") return {{"type", "text"}, {"text", string_field(part, "refusal", where)}};
-  if (type == "input_image" || type == "computer_screenshot") {
-    if (find_field(part, "image_url") == nullptr && find_field(part, "file_id") != nullptr) {
-      return {{"type", "image_url"}, {"uuid", string_field(part, "file_id", where)}};  // named before
-    }
-    OrderedJson image{{"type", "image_url"}, {"image_url", {{"url", string_field(part, "image_url", where)}}}};
-    if (const OrderedJson* detail = find_field(part, "detail")) image["image_url"]["detail"] = *detail;
-    if (const OrderedJson* id = find_field(part, "uuid"); id != nullptr) image["uuid"] = *id;
-    return image;
-  }
-  if (type == "input_video") {  // not OpenAI's
-    OrderedJson video = part;
-    video["type"] = "video_url";
-    return video;
-  }
-  if (type == "input_file") {
-    OrderedJson file = OrderedJson::object();
-    for (const char* key : {"file_data", "file_url", "file_id", "filename"}) {
-      if (const OrderedJson* value = find_field(part, key); value != nullptr) file[key] = *value;
-    }
-    OrderedJson out{{"type", "file"}, {"file", std::move(file)}};
-    if (const OrderedJson* choice = find_field(part, "vlcache"); choice != nullptr) out["vlcache"] = *choice;
-    return out;
-  }
-  bad_field(where + ".type: expected input_text, input_image, input_file, input_video or output_text, found \"" + type +
-            "\"");
-}
-
-// A text, or a list of parts.
-OrderedJson item_parts(const OrderedJson* content, const std::string& where) {
-  if (content == nullptr) return "";
-  if (content->is_string()) return *content;
-  if (!content->is_array()) bad_field(where + ": expected a string or a list of parts");
-  OrderedJson parts = OrderedJson::array();
-  for (size_t i = 0; i < content->size(); ++i) parts.push_back(item_part((*content)[i], item_name(where, i)));
-  return parts;
-}
-
 // Collects the messages of items.
 class ItemReader {
  public:
-  explicit ItemReader(OrderedJson& messages) : messages_(messages) {}
+  ItemReader(ImageParts& images, std::vector<Message> before) : images_(images), messages_(std::move(before)) {}
 
   void add(const OrderedJson& item, const std::string& where) {
     if (!item.is_object()) bad_field(where + ": expected an object");
     const std::string type = find_field(item, "type") == nullptr ? "message" : string_field(item, "type", where);
-    if (type == "message") return add_message(item, where);
+    if (type == "message") return add_item_message(item, where);
     if (type == "reasoning" || type == "agent_reasoning") return add_thought(item);
     if (type == "agent_message") {  // what one agent writes to another
-      messages_.push_back({{"role", "user"}, {"content", item_parts(find_field(item, "content"), where + ".content")}});
+      add_message("user", find_field(item, "content"), where + ".content");
       return;
     }
     // Nothing to be shown: what they refer to is elsewhere, or can be read by the server that wrote them alone.
@@ -82,23 +34,71 @@ class ItemReader {
       return;
     }
     if (type == "function_call") {
-      return add_call(item, name_of(item, where),
-                      find_field(item, "arguments") == nullptr ? OrderedJson("{}") : item["arguments"]);
+      return add_call(read_call(id_of(item), name_of(item, where), find_field(item, "arguments"), where + ".arguments"),
+                      where);
     }
     if (type == "custom_tool_call") {
       const OrderedJson* input = find_field(item, "input");
-      return add_call(item, name_of(item, where),
-                      OrderedJson{{"input", input == nullptr ? OrderedJson("") : *input}}.dump());
+      return add_call({id_of(item), name_of(item, where), {{"input", input == nullptr ? OrderedJson("") : *input}}},
+                      where);
     }
     if (type.ends_with("_output") || type == "mcp_approval_response") return add_output(item, where);
-    if (type.ends_with("_call") || type == "mcp_approval_request") return add_other_call(item, type);
+    if (type.ends_with("_call") || type == "mcp_approval_request") return add_other_call(item, type, where);
     bad_field(where + ".type: expected a message, a call, its output or reasoning, found \"" + type + "\"");
   }
 
+  std::vector<Message> take() { return std::move(messages_); }
+
  private:
-  void add_message(const OrderedJson& item, const std::string& where) {
-    messages_.push_back({{"role", string_field(item, "role", where)},
-                         {"content", item_parts(find_field(item, "content"), where + ".content")}});
+  void add_part(const OrderedJson& part, const std::string& where, std::vector<Part>& parts) {
+    if (!part.is_object()) bad_field(where + ": expected an object");
+    const std::string type = string_field(part, "type", where);
+    if (type == "input_text" || type == "output_text" || type == "text" || type == "summary_text" ||
+        type == "reasoning_text") {
+      parts.emplace_back(TextPart{string_field(part, "text", where)});
+      // Agents of Codex write to each other so: a server that cannot encrypt has given it the text itself.
+    } else if (type == "encrypted_content" || type == "refusal") {
+      parts.emplace_back(TextPart{string_field(part, type.c_str(), where)});
+    } else if (type == "input_image" || type == "computer_screenshot") {
+      add_image(part, where, parts);
+    } else if (type == "input_video") {  // not OpenAI's
+      images_.add_video(part, where, parts);
+    } else if (type == "input_file") {
+      images_.add_openai_file(part, where, part, where, parts);
+    } else {
+      bad_field(where + ".type: expected input_text, input_image, input_file, input_video or output_text, found \"" +
+                type + "\"");
+    }
+  }
+
+  void add_image(const OrderedJson& part, const std::string& where, std::vector<Part>& parts) {
+    GivenImage image{.where = where + ".image_url", .id_where = where + ".uuid", .id = find_field(part, "uuid")};
+    if (find_field(part, "image_url") == nullptr && find_field(part, "file_id") != nullptr) {  // named before
+      text_field(part, "file_id", where);
+      image.id_where = where + ".file_id";
+      image.id = find_field(part, "file_id");
+    } else {
+      image.data = {.text = text_field(part, "image_url", where)};
+      image.least_detail = wants_least_detail(part, where);
+    }
+    images_.add_image(image, parts);
+  }
+
+  // Of a text, or a list of parts.
+  Message& add_message(std::string role, const OrderedJson* content, const std::string& where) {
+    const bool plain = content == nullptr || content->is_string();
+    Message& message = messages_.emplace_back(Message{.role = std::move(role), .plain = plain});
+    if (plain) {
+      message.parts.emplace_back(TextPart{content == nullptr ? "" : content->get<std::string>()});
+      return message;
+    }
+    if (!content->is_array()) bad_field(where + ": expected a string or a list of parts");
+    for (size_t i = 0; i < content->size(); ++i) add_part((*content)[i], item_name(where, i), message.parts);
+    return message;
+  }
+
+  void add_item_message(const OrderedJson& item, const std::string& where) {
+    add_message(read_role(string_field(item, "role", where), where), find_field(item, "content"), where + ".content");
     take_thought();
   }
 
@@ -119,8 +119,8 @@ class ItemReader {
 
   // A thought belongs to the assistant's next message.
   void take_thought() {
-    if (thought_.empty() || messages_.back()["role"] != "assistant") return;
-    messages_.back()["reasoning_content"] = std::exchange(thought_, "");
+    if (thought_.empty() || messages_.back().role != "assistant") return;
+    messages_.back().parts.emplace_back(ThoughtPart{std::exchange(thought_, "")});
   }
 
   static std::string id_of(const OrderedJson& item) {
@@ -138,16 +138,16 @@ class ItemReader {
   }
 
   // Consecutive calls, and the assistant's text before them, are one message.
-  void add_call(const OrderedJson& item, const std::string& name, const OrderedJson& arguments) {
-    const bool follows = !messages_.empty() && messages_.back()["role"] == "assistant" && thought_.empty();
-    if (!follows) messages_.push_back({{"role", "assistant"}, {"content", ""}});
+  void add_call(CallPart call, const std::string& where) {
+    if (call.name.empty()) bad_field(where + ".name: expected a name");
+    const bool follows = !messages_.empty() && messages_.back().role == "assistant" && thought_.empty();
+    if (!follows) messages_.push_back({.role = "assistant", .plain = true});
     take_thought();
-    messages_.back()["tool_calls"].push_back(
-        {{"id", id_of(item)}, {"type", "function"}, {"function", {{"name", name}, {"arguments", arguments}}}});
+    messages_.back().parts.emplace_back(std::move(call));
   }
 
   // Calls of tools that other servers run: their fields are the arguments, and what came of them is in the same item.
-  void add_other_call(const OrderedJson& item, const std::string& type) {
+  void add_other_call(const OrderedJson& item, const std::string& type, const std::string& where) {
     OrderedJson arguments = OrderedJson::object(), result;
     for (const auto& [key, value] : item.items()) {
       if (key == "id" || key == "type" || key == "call_id" || key == "status" || key == "name" || value.is_null())
@@ -161,12 +161,21 @@ class ItemReader {
     const OrderedJson* name = find_field(item, "name");
     const std::string kind = type.ends_with("_call") ? type.substr(0, type.size() - 5) : type;
     const OrderedJson* own = find_field(item, "arguments");
-    add_call(item, name != nullptr && name->is_string() ? name->get<std::string>() : kind,
-             own != nullptr && arguments.size() == 1 ? *own : OrderedJson(arguments.dump()));
+    const bool alone = own != nullptr && arguments.size() == 1;
+    add_call(read_call(id_of(item), name != nullptr && name->is_string() ? name->get<std::string>() : kind,
+                       alone ? own : &arguments, where + ".arguments"),
+             where);
     if (find_field(item, "call_id") != nullptr && result.is_null()) return;  // its output is an item of its own
     if (result.is_null()) result = text_in(item, "status").empty() ? "completed" : text_in(item, "status");
     if (type == "image_generation_call") result = "an image";
-    messages_.push_back({{"role", "tool"}, {"tool_call_id", id_of(item)}, {"content", text_of_output(result)}});
+    add_result(item) = text_of_output(result);
+  }
+
+  // A tool's message of one text, which is to be set.
+  std::string& add_result(const OrderedJson& item) {
+    messages_.push_back(text_message("tool", ""));
+    messages_.back().call_id = id_of(item);
+    return std::get<TextPart>(messages_.back().parts[0]).text;
   }
 
   static std::string text_of_output(const OrderedJson& output) {
@@ -174,179 +183,200 @@ class ItemReader {
   }
 
   void add_output(const OrderedJson& item, const std::string& where) {
-    OrderedJson content;
     const OrderedJson* output = find_field(item, "output");
     const auto has_type = [](const OrderedJson& part) { return part.is_object() && part.contains("type"); };
-    if (output != nullptr && text_in(*output, "type") == "computer_screenshot") {
-      content = OrderedJson::array({item_part(*output, where + ".output")});
-    } else if (output != nullptr && output->is_array() && std::ranges::all_of(*output, has_type)) {
-      content = item_parts(output, where + ".output");
+    const bool screenshot = output != nullptr && text_in(*output, "type") == "computer_screenshot";
+    if (screenshot || (output != nullptr && output->is_array() && std::ranges::all_of(*output, has_type))) {
+      const OrderedJson none = OrderedJson::array();
+      Message& message = add_message("tool", screenshot ? &none : output, where + ".output");
+      message.call_id = id_of(item);
+      if (screenshot) add_part(*output, where + ".output", message.parts);
     } else if (output != nullptr) {
-      content = text_of_output(*output);
+      add_result(item) = text_of_output(*output);
     } else {
       OrderedJson rest = item;
       for (const char* key : {"type", "id", "call_id", "status"}) rest.erase(key);
-      content = rest.empty() ? text_in(item, "status") : rest.dump();
+      add_result(item) = rest.empty() ? text_in(item, "status") : rest.dump();
     }
-    messages_.push_back({{"role", "tool"}, {"tool_call_id", id_of(item)}, {"content", std::move(content)}});
   }
 
-  OrderedJson& messages_;
+  ImageParts& images_;
+  std::vector<Message> messages_;
   std::string thought_;  // of the assistant's next message
 };
 
-OrderedJson messages_of_items(const OrderedJson& body) {
-  OrderedJson messages = OrderedJson::array();
+std::vector<Message> messages_of_items(const OrderedJson& body, ImageParts& images) {
+  std::vector<Message> said;
   if (find_field(body, "instructions") != nullptr) {
-    messages.push_back({{"role", "system"}, {"content", string_field(body, "instructions", "the request")}});
+    said.push_back(text_message("system", string_field(body, "instructions", "the request")));
   }
   const OrderedJson* input = find_field(body, "input");
   if (input == nullptr || (!input->is_string() && !input->is_array()))
     bad_field("input: expected a text or a list of items");
   if (input->is_string()) {
-    messages.push_back({{"role", "user"}, {"content", *input}});
-    return messages;
+    said.push_back(text_message("user", input->get<std::string>()));
+    return said;
   }
   check_n_messages(input->size(), "input");
-  ItemReader reader(messages);
+  ItemReader reader(images, std::move(said));
   for (size_t i = 0; i < input->size(); ++i) reader.add((*input)[i], item_name("input", i));
-  return messages;
+  return reader.take();
 }
 
-void add_tool(const OrderedJson& tool, const std::string& at, const std::string& space, ResponsesPlan& known,
-              OrderedJson& functions) {
-  if (!tool.is_object()) bad_field(at + ": expected an object");
-  const std::string type = string_field(tool, "type", at);
-  if (type == "namespace") {
-    const OrderedJson* members = find_field(tool, "tools");
-    if (members == nullptr || !members->is_array()) bad_field(at + ".tools: expected a list");
-    for (size_t i = 0; i < members->size(); ++i) {
-      add_tool((*members)[i], item_name(at + ".tools", i), string_field(tool, "name", at), known, functions);
-    }
-    return;
+// The function that a tool of one free text becomes.
+OrderedJson custom_function(const OrderedJson& tool) {
+  std::string description = text_in(tool, "description");
+  const OrderedJson* format = find_field(tool, "format");
+  if (format != nullptr && format->is_object() && format->contains("definition")) {
+    description += "\nThe input follows this grammar:\n" + text_in(*format, "definition");
   }
-  if (type != "function" && type != "custom") return;  // other servers run it
-  OrderedJson function = find_field(tool, "function") != nullptr ? tool["function"] : tool;
-  const std::string name = string_field(function, "name", at), flat = space.empty() ? name : space + "__" + name;
-  if (!known.names.insert(flat).second) return;
-  if (!space.empty()) known.namespaced[flat] = {space, name};
-  if (type == "custom") {
-    known.custom.insert(flat);
-    std::string description = text_in(tool, "description");
-    const OrderedJson* format = find_field(tool, "format");
-    if (format != nullptr && format->is_object() && format->contains("definition")) {
-      description += "\nThe input follows this grammar:\n" + text_in(*format, "definition");
-    }
-    function = {{"description", description},
-                {"parameters",
-                 {{"type", "object"},
-                  {"properties", {{"input", {{"type", "string"}}}}},
-                  {"required", OrderedJson::array({"input"})},
-                  {"additionalProperties", false}}}};
-  }
-  function.erase("type");
-  function["name"] = flat;
-  functions.push_back({{"type", "function"}, {"function", std::move(function)}});
+  return {{"description", description},
+          {"parameters",
+           {{"type", "object"},
+            {"properties", {{"input", {{"type", "string"}}}}},
+            {"required", OrderedJson::array({"input"})},
+            {"additionalProperties", false}}}};
 }
 
-// The choice among the functions that remain.
-OrderedJson choice_of(const OrderedJson& choice, const ResponsesPlan& known, OrderedJson& functions) {
-  const auto flat_name = [](const OrderedJson& tool) {
-    const std::string name = text_in(tool, "name"), space = text_in(tool, "namespace");
-    return space.empty() ? name : space + "__" + name;
+// The name of the function that a tool, or a reference to one, is.
+std::string flat_name(const OrderedJson& tool) {
+  const std::string name = text_in(tool, "name"), space = text_in(tool, "namespace");
+  return space.empty() ? name : space + "__" + name;
+}
+
+// Collects the functions that tools become.
+class ToolReader {
+ public:
+  // choice: null: none. Of allowed_tools, the others are left out.
+  ToolReader(const OrderedJson* choice, ResponsesPlan& known) : known_(known) {
+    if (choice == nullptr || text_in(*choice, "type") != "allowed_tools") return;
+    allowed_.emplace();
+    const OrderedJson* tools = find_field(*choice, "tools");
+    for (const OrderedJson& tool : tools != nullptr && tools->is_array() ? *tools : OrderedJson::array()) {
+      if (tool.is_object()) allowed_->insert(flat_name(tool));
+    }
+  }
+
+  void add(const OrderedJson& tool, const std::string& at, const std::string& space = "") {
+    if (!tool.is_object()) bad_field(at + ": expected an object");
+    const std::string type = string_field(tool, "type", at);
+    if (type == "namespace") {
+      const OrderedJson* members = find_field(tool, "tools");
+      if (members == nullptr || !members->is_array()) bad_field(at + ".tools: expected a list");
+      for (size_t i = 0; i < members->size(); ++i) {
+        add((*members)[i], item_name(at + ".tools", i), string_field(tool, "name", at));
+      }
+      return;
+    }
+    if (type != "function" && type != "custom") return;  // other servers run it
+    const bool nested = find_field(tool, "function") != nullptr;
+    const std::string where = nested ? at + ".function" : at;
+    const OrderedJson& function = nested ? tool["function"] : tool;
+    const std::string name = string_field(function, "name", at), flat = space.empty() ? name : space + "__" + name;
+    if (!known_.names.insert(flat).second) return;
+    if (!space.empty()) known_.namespaced[flat] = {space, name};
+    if (type == "custom") known_.custom.insert(flat);
+    if (allowed_ && !allowed_->contains(flat)) return;
+    if (type == "custom") {
+      use_.add(flat, custom_function(tool), "parameters", {at, at});
+    } else {
+      use_.add(flat, function, "parameters", {where, where + ".parameters"});
+      if (bool_field(function, "strict", false)) use_.strict.insert(flat);
+    }
+  }
+
+  void choose(const OrderedJson& choice) {
+    if (allowed_) {
+      const bool required = text_in(choice, "mode") == "required" && !use_.tools.empty();
+      use_.choose(required ? ToolUse::Choice::kRequired : ToolUse::Choice::kAuto);
+    } else if (choice.is_object() && find_field(choice, "name") != nullptr) {
+      use_.choose(ToolUse::Choice::kNamed, flat_name(choice));
+    } else if (choice.is_object() && find_field(choice, "function") != nullptr) {
+      read_tool_choice(choice, use_);
+    } else if (known_.names.empty() || choice.is_object()) {  // of tools that were left out
+      use_.choose(ToolUse::Choice::kAuto);
+    } else {
+      read_tool_choice(choice, use_);
+    }
+  }
+
+  ToolUse take() { return std::move(use_); }
+
+ private:
+  ResponsesPlan& known_;
+  std::optional<std::set<std::string>> allowed_;
+  ToolUse use_;
+};
+
+ToolUse read_tools(const OrderedJson& body, ResponsesPlan& known) {
+  const OrderedJson* choice = find_field(body, "tool_choice");
+  ToolReader reader(choice, known);
+  const auto add_all = [&](const OrderedJson* tools, const std::string& where) {
+    for (size_t i = 0; tools != nullptr && tools->is_array() && i < tools->size(); ++i) {
+      reader.add((*tools)[i], item_name(where, i));
+    }
   };
-  if (!choice.is_object()) return known.names.empty() ? OrderedJson("none") : choice;
-  const std::string type = text_in(choice, "type");
-  if (type == "allowed_tools") {
-    const OrderedJson* allowed = find_field(choice, "tools");
-    std::set<std::string> names;
-    for (const OrderedJson& tool : allowed != nullptr && allowed->is_array() ? *allowed : OrderedJson::array()) {
-      if (tool.is_object()) names.insert(flat_name(tool));
-    }
-    OrderedJson kept = OrderedJson::array();
-    for (OrderedJson& function : functions) {
-      if (names.contains(function["function"]["name"].get<std::string>())) kept.push_back(std::move(function));
-    }
-    functions = std::move(kept);
-    if (functions.empty()) return "none";
-    return text_in(choice, "mode") == "required" ? "required" : "auto";
-  }
-  if (find_field(choice, "name") != nullptr) {
-    return {{"type", "function"}, {"function", {{"name", flat_name(choice)}}}};
-  }
-  if (find_field(choice, "function") != nullptr) return choice;
-  return known.names.empty() ? "none" : "auto";  // a tool that was left out
-}
-
-void add_functions(const OrderedJson& body, ResponsesPlan& known, OrderedJson& chat) {
-  OrderedJson functions = OrderedJson::array();
-  if (const OrderedJson* tools = find_field(body, "tools")) {
-    if (!tools->is_array()) bad_field("tools: expected a list");
-    for (size_t i = 0; i < tools->size(); ++i) add_tool((*tools)[i], item_name("tools", i), "", known, functions);
-  }
-  const OrderedJson* input = find_field(body, "input");
+  const OrderedJson *tools = find_field(body, "tools"), *input = find_field(body, "input");
+  if (tools != nullptr && !tools->is_array()) bad_field("tools: expected a list");
+  add_all(tools, "tools");
   for (size_t i = 0; input != nullptr && input->is_array() && i < input->size(); ++i) {
-    const OrderedJson& item = (*input)[i];
-    const std::string type = text_in(item, "type");
+    const std::string type = text_in((*input)[i], "type");
     if (type != "additional_tools" && type != "tool_search_output") continue;  // what a search found may be called
-    const OrderedJson* tools = find_field(item, "tools");
-    for (size_t k = 0; tools != nullptr && tools->is_array() && k < tools->size(); ++k) {
-      add_tool((*tools)[k], item_name(item_name("input", i) + ".tools", k), "", known, functions);
-    }
+    add_all(find_field((*input)[i], "tools"), item_name("input", i) + ".tools");
   }
-  OrderedJson chosen;
-  if (const OrderedJson* choice = find_field(body, "tool_choice")) chosen = choice_of(*choice, known, functions);
-  if (!functions.empty()) chat["tools"] = std::move(functions);
-  if (!chosen.is_null()) chat["tool_choice"] = std::move(chosen);
-  if (const OrderedJson* parallel = find_field(body, "parallel_tool_calls")) chat["parallel_tool_calls"] = *parallel;
+  if (choice != nullptr) reader.choose(*choice);
+  ToolUse use = reader.take();
+  use.parallel = bool_field(body, "parallel_tool_calls", true);
+  return use;
 }
 
 // What the answer includes besides its text: of all options, log probabilities alone are supported.
-void add_include(const OrderedJson& body, OrderedJson& chat) {
-  if (const OrderedJson* n_top = find_field(body, "top_logprobs")) {
-    chat["top_logprobs"] = *n_top;
-    chat["logprobs"] = *n_top != 0;  // 0: the value in answers if none were requested
-  }
+std::optional<int32_t> read_logprobs(const OrderedJson& body, const ChatLimits& limits) {
+  const int32_t n_top = read_top_logprobs(body, limits);
   const OrderedJson* include = find_field(body, "include");
-  if (include == nullptr) return;
-  if (!include->is_array()) bad_field("include: expected an array");
-  if (std::ranges::find(*include, OrderedJson("message.output_text.logprobs")) != include->end())
-    chat["logprobs"] = true;
+  if (include != nullptr && !include->is_array()) bad_field("include: expected an array");
+  const auto is_it = [](const OrderedJson& item) { return item == "message.output_text.logprobs"; };
+  const bool included = include != nullptr && std::ranges::any_of(*include, is_it);
+  if (included || n_top > 0) return n_top;
+  // 0: the value in answers if none were requested
+  return find_field(body, "top_logprobs") != nullptr ? std::optional(-1) : std::nullopt;
 }
 
 // text.format, where the schema is beside its name.
-void add_text_format(const OrderedJson& body, OrderedJson& chat) {
+std::optional<AnswerFormat> read_text_format(const OrderedJson& body) {
   const OrderedJson* text = find_field(body, "text");
   const OrderedJson* format = text != nullptr && text->is_object() ? find_field(*text, "format") : nullptr;
-  if (format == nullptr) return;
+  if (format == nullptr) return std::nullopt;
   if (!format->is_object()) bad_field("text.format: expected an object");
-  const std::string type = string_field(*format, "type", "text.format");
-  chat["response_format"] = {{"type", type}};
-  if (type != "json_schema") return;
-  OrderedJson schema = *format;
-  schema.erase("type");
-  chat["response_format"]["json_schema"] = std::move(schema);
+  string_field(*format, "type", "text.format");
+  return read_flat_format(*format, "text.format");
 }
 
 }  // namespace
 
-OrderedJson chat_of_responses(const OrderedJson& body, ResponsesPlan& tools) {
+ChatRequest read_responses_request(const OrderedJson& body, const RequestFields& defaults, const ChatLimits& limits,
+                                   ResponsesPlan& tools) {
   for (const char* key : {"conversation", "prompt"}) {
     if (find_field(body, key) != nullptr) {
       bad_field(std::string(key) + ": not kept by this server; send what was said before as input");
     }
   }
   if (bool_field(body, "background", false)) bad_field("background: answers are given while the client waits");
-  OrderedJson chat;
-  copy_common_fields(body, chat);
-  copy_constraints(body, chat);
-  if (const OrderedJson* limit = find_field(body, "max_output_tokens")) chat["max_tokens"] = *limit;
-  if (const OrderedJson* reasoning = find_field(body, "reasoning")) chat["reasoning"] = *reasoning;
-  add_functions(body, tools, chat);
-  add_text_format(body, chat);
-  add_include(body, chat);
-  chat["messages"] = messages_of_items(body);
-  return chat;
+  ToolUse use = read_tools(body, tools);
+  std::optional<AnswerFormat> format = read_text_format(body);
+  RequestFields own;
+  own.max_tokens = read_max_tokens(body, "max_output_tokens");
+  own.logprobs = read_logprobs(body, limits);
+  ChatRequest request = read_shared_fields(body, std::move(own), std::move(format), defaults);
+  request.set_tools(std::move(use));
+  ThinkingReader thinking(request);
+  if (const OrderedJson* reasoning = find_field(body, "reasoning")) thinking.read_reasoning(*reasoning);
+  thinking.finish();
+  ImageParts images(limits, {.images = image_options(request.fields), .videos = {}}, request.fields, "input");
+  request.messages = messages_of_items(body, images);
+  drop_empty_messages(request.messages, "input");
+  request.named = images.take_named();
+  return request;
 }
 
 }  // namespace vlcache

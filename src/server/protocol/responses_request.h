@@ -1,5 +1,5 @@
-// Translates the body of OpenAI's POST /v1/responses to one of POST /v1/chat/completions (see messages_request.h).
-// Nothing is stored between requests: the client sends the whole conversation.
+// Reads the body of OpenAI's POST /v1/responses. Nothing is stored between requests: the client sends the whole
+// conversation.
 #pragma once
 
 #include <functional>
@@ -8,6 +8,8 @@
 #include <set>
 #include <string>
 #include <utility>
+
+#include "api/messages/chat_request.h"
 
 namespace vlcache {
 
@@ -21,7 +23,8 @@ struct ResponsesPlan {
 };
 
 // Tools that the server would have to run itself are left out; calls and outputs in the input, of any kind, become
-// calls and results. Throws Error(kInput) whose message begins with the field's name as Responses have it.
-nlohmann::ordered_json chat_of_responses(const nlohmann::ordered_json& body, ResponsesPlan& tools);
+// calls and results. Throws as read_chat_request does; messages begin with the field's name as Responses have it.
+ChatRequest read_responses_request(const nlohmann::ordered_json& body, const RequestFields& defaults,
+                                   const ChatLimits& limits, ResponsesPlan& tools);
 
 }  // namespace vlcache

@@ -5,10 +5,10 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "api/json_fields.h"
+#include "api/messages/chat_request.h"
 #include "base/error.h"
 #include "base/fuzz_target.h"
-#include "server/http/json_reply.h"
-#include "server/protocol/chat_reply.h"
 
 namespace vlcache {
 namespace {
@@ -40,13 +40,15 @@ FUZZ_TARGET(chat_request) {
                           .read_video = blank_video,
                           .named_images = &named};
   try {
-    const ChatRequest r = read_chat_request({reinterpret_cast<const char*>(data), size}, {}, limits);
-    if (r.n() < 1 || r.n() > limits.max_answers || r.fields.max_tokens.value_or(1) < 0) std::abort();
-    if (r.images.size() + r.videos.size() > limits.max_images || !r.messages.is_array() || r.messages.empty())
+    const ChatRequest r = read_chat_request(parse_body({reinterpret_cast<const char*>(data), size}), {}, limits);
+    if (r.n() < 1 || r.n() > limits.max_answers || r.fields.max_tokens.value_or(1) < 0 || r.messages.empty())
       std::abort();
+    std::vector<Message> messages = r.messages;
+    if (template_json(messages).size() != messages.size()) std::abort();
+    const InputMedia media = take_media(take_parts(messages));
+    if (std::get<1>(media.images).size() + media.videos.size() > limits.max_images) std::abort();
   } catch (const Error& e) {
-    const nlohmann::ordered_json error = error_json(e)["error"];
-    if (error["message"].get_ref<const std::string&>().empty() || http_status(e) >= 500) std::abort();
+    if (std::string_view(e.what()).empty() || e.code() == ErrorCode::kIo || e.code() == ErrorCode::kBug) std::abort();
   }
   return 0;
 }

@@ -1,0 +1,110 @@
+#include "server/routes.h"
+
+#include <algorithm>
+
+#include "server/api.h"
+#include "server/http/json_reply.h"
+#include "server/page/page.h"
+
+namespace vlcache {
+namespace {
+
+using Who = Route::Who;
+using Call = Route::Call;
+using Reply = std::optional<HttpResponse>;
+
+// A handler that sends its reply itself, at once or when it is there.
+template <auto Handler>
+Reply later(const Call& call) {
+  (call.api.*Handler)(call.request, call.exchange);
+  return std::nullopt;
+}
+template <auto Handler>
+Reply at_once(const Call& call) {
+  return (call.api.*Handler)();
+}
+template <auto Handler>
+Reply of_body(const Call& call) {
+  return (call.api.*Handler)(call.request, call.exchange);
+}
+Reply page(const Call& call) {
+  Reply file = page_response(call.request);
+  return file ? std::move(file) : no_route(call.request);
+}
+
+constexpr Route kRoutes[] = {
+    {"GET", "/", Who::kAnyone, false, "the page", page},
+    {"GET", "/page/*", Who::kAnyone, false, "its files", page},
+    {"GET", "/favicon.ico", Who::kAnyone, false, "404: the page names its icon", page},
+    {"POST", "/v1/chat/completions", Who::kCallers, false, "OpenAI's chat completions", later<&Api::chat>},
+    {"POST", "/v1/completions", Who::kCallers, false, "the older API: text or tokens, without chat template and images",
+     later<&Api::complete>},
+    {"POST", "/v1/messages", Who::kCallers, false, "Anthropic's messages", later<&Api::messages>},
+    {"POST", "/v1/messages/count_tokens", Who::kCallers, false, "how many tokens such messages have",
+     of_body<&Api::count_tokens>},
+    {"POST", "/v1/responses", Who::kCallers, false, "OpenAI's responses", later<&Api::responses>},
+    {"POST", "/tokenize", Who::kCallers, false, "the tokens of a prompt or of messages", of_body<&Api::tokenize>},
+    {"POST", "/detokenize", Who::kCallers, false, "the text of tokens", of_body<&Api::detokenize>},
+    {"GET", "/v1/models", Who::kCallers, false, "the one model and its context", at_once<&Api::models>},
+    {"GET", "/v1/models/*", Who::kCallers, false, "the same by name", of_body<&Api::model_of>},
+    {"GET", "/props", Who::kCallers, false, "llama.cpp's: context, sampling defaults, slots, modalities, limits",
+     at_once<&Api::props>},
+    {"GET", "/v1/cache/stats", Who::kCallers, false, "hits, misses and bytes of all caches",
+     at_once<&Api::cache_stats>},
+    {"GET", "/v1/cache/entries", Who::kAdmins, false, "the images in memory", later<&Api::cache_entries>},
+    {"POST", "/v1/cache/pin", Who::kAdmins, false, "keeps an image in memory", later<&Api::cache_pin>},
+    {"POST", "/v1/cache/drop", Who::kAdmins, false, "removes an image from memory and all tiers",
+     later<&Api::cache_drop>},
+    {"POST", "/v1/cache/reset", Who::kAdmins, false, "clears the caches in memory", later<&Api::cache_reset>},
+    {"GET", "/v1/loads", Who::kCallers, false, "what a load balancer weighs", at_once<&Api::loads>},
+    {"GET", "/metrics", Who::kCallers, true, "Prometheus metrics", at_once<&Api::metrics>},
+    {"GET", "/version", Who::kCallers, true, "the program's version", at_once<&Api::version>},
+    {"GET", "/health", Who::kAnyone, true, "200 once the server has warmed up, until it shuts down",
+     at_once<&Api::health>},
+    {"GET", "/health/ready", Who::kAnyone, true, "the same", at_once<&Api::health>},
+    {"GET", "/health/live", Who::kAnyone, true, "200 as long as the process answers", at_once<&Api::live>},
+};
+
+}  // namespace
+
+bool Route::has_path(std::string_view asked) const {
+  const std::string_view own = path;
+  return own.ends_with('*') ? asked.starts_with(own.substr(0, own.size() - 1)) : asked == own;
+}
+
+bool Route::has_method(std::string_view asked) const {
+  return asked == method || (asked == "HEAD" && method[0] == 'G');
+}
+
+std::span<const Route> routes() { return kRoutes; }
+
+const Route* find_route(std::string_view method, std::string_view path) {
+  const auto fits = [&](const Route& route) { return route.has_method(method) && route.has_path(path); };
+  const Route* found = std::ranges::find_if(kRoutes, fits);
+  return found == std::end(kRoutes) ? nullptr : found;
+}
+
+bool is_open(std::string_view path) {
+  return std::ranges::any_of(kRoutes, [&](const Route& r) { return r.who == Who::kAnyone && r.has_path(path); });
+}
+
+HttpResponse no_route(const HttpRequest& request) {
+  for (const Route& route : kRoutes) {
+    if (request.path != route.path || route.has_method(request.method)) continue;
+    HttpResponse response = refusal(405, request.method + " is not for " + request.path, "invalid_request_error");
+    response.headers.emplace_back("allow", route.method[0] == 'G' ? "GET, HEAD" : route.method);
+    return response;
+  }
+  return refusal(404, "there is no " + request.path, "invalid_request_error");
+}
+
+std::string routes_markdown() {
+  std::string text = "| route | for | what |\n|---|---|---|\n";
+  for (const Route& route : kRoutes) {
+    const char* who = route.who == Who::kAnyone ? "all" : route.who == Who::kAdmins ? "admins" : "callers";
+    text += "| `" + std::string(route.method) + " " + route.path + "` | " + who + " | " + route.meaning + " |\n";
+  }
+  return text;
+}
+
+}  // namespace vlcache

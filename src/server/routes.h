@@ -1,0 +1,50 @@
+// The routes of the server: one table, from which come the handlers, 404, 405, who may ask, and the list in the docs.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "server/operations/exchange.h"
+
+namespace vlcache {
+
+class Api;
+
+struct Route {
+  enum class Who : uint8_t {
+    kAnyone,   // without a key
+    kCallers,  // of the server
+    kAdmins,
+  };
+  struct Call {
+    Api& api;
+    const HttpRequest& request;
+    const ExchangePtr& exchange;  // null on the port for operators
+  };
+
+  const char* method;  // GET: HEAD, too
+  const char* path;    // ends in *: all that begin so
+  Who who;
+  bool operation;  // answered at once, and on the port for operators
+  const char* meaning;
+  // nullopt: the reply is sent when it is there.
+  std::optional<HttpResponse> (*answer)(const Call& call);
+
+  bool has_path(std::string_view asked) const;
+  bool has_method(std::string_view asked) const;
+};
+
+std::span<const Route> routes();
+// The route of a request; null: none.
+const Route* find_route(std::string_view method, std::string_view path);
+// Whether what a path has is for anyone.
+bool is_open(std::string_view path);
+// The reply where there is no route: 405 if the path has other methods, else 404.
+HttpResponse no_route(const HttpRequest& request);
+
+// The list as it is in the docs.
+std::string routes_markdown();
+
+}  // namespace vlcache
