@@ -193,7 +193,7 @@ class Answers(Server):
         alone = {"type": "image_url", "image_url": None}
         status, gone = self.call("POST", "/v1/chat/completions", ask(named(alone, "never")))
         self.assertEqual((status, gone["error"]["param"]), (404, "messages[0].content[0].uuid"))
-        self.assertIn("send the picture", gone["error"]["message"])
+        self.assertIn("send the image", gone["error"]["message"])
         expected = self.chat(about(PAGE))["choices"]
         self.assertEqual(self.chat(ask(named(image_part(PAGE))))["choices"], expected)
         self.assertEqual(self.chat(ask(named(alone)))["choices"], expected)
@@ -291,7 +291,7 @@ class Errors(Server):
             (ask(logit_bias={"-1": 2}), "logit_bias", "token ids"), (ask(logit_bias={"1x": 2}), "logit_bias", "token ids"), (ask(logit_bias={"99999999999": 2}), "logit_bias", "token ids"),
             (ask(logit_bias={"1": 101}), "logit_bias.1", "from -100 to 100"), (ask(logit_bias={"1": "2"}), "logit_bias.1", "from -100 to 100"), (ask(logit_bias={"9999999": 2}), "logit_bias", "below"),
             ({"messages": [{"role": "wizard", "content": "x"}]}, "messages[0].role", "wizard"), ({"messages": ["x"]}, "messages[0]", "object"),
-            (content({"type": "input_audio"}), "messages[0].content[0]", "input_audio"), (content(*[image_part(PAGE)] * 3), "messages", "at most 2 pictures"),
+            (content({"type": "input_audio"}), "messages[0].content[0]", "input_audio"), (content(*[image_part(PAGE)] * 3), "messages", "at most 2 images"),
             (url("http://127.0.0.1/x.png"), "messages[0].content[0].image_url", "data URI"), (url("file:///etc/passwd"), "messages[0].content[0].image_url", "data URI"),
             (url("data:text/html;base64,AAAA"), "messages[0].content[0].image_url", "of an image"), (url("data:image/png;base64,@@@@"), "messages[0].content[0].image_url", "base64"),
             (url("data:image/png;base64,AAAA"), "messages[0].content[0].image_url", ""), (url("data:image/png,x"), "messages[0].content[0].image_url", "in base64"),

@@ -56,7 +56,7 @@ ImageParts::ImageParts(const ChatLimits& limits, MediaOptions options, const Req
 // How many images the request may still have. Throws Error(kInput) if there are none.
 size_t ImageParts::n_more() const {
   if (n_media_ < limits_.max_images) return limits_.max_images - n_media_;
-  bad_field(messages_ + std::string(": expected at most ") + std::to_string(limits_.max_images) + " pictures");
+  bad_field(messages_ + std::string(": expected at most ") + std::to_string(limits_.max_images) + " images");
 }
 
 void ImageParts::add_image(const GivenImage& source, std::vector<Part>& parts) {

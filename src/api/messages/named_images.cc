@@ -13,7 +13,7 @@ void NamedImages::add(const Name& name, Bytes bytes, const std::string& where) {
   const bool is_here = before != nullptr;
   if (!is_here) before = load(name);
   if (before != nullptr && *before != *bytes) {
-    throw Error(ErrorCode::kInput, where + ": another picture has this name already; give each its own");
+    throw Error(ErrorCode::kInput, where + ": another image has this name already; give each its own");
   }
   if (before == nullptr) save(name, bytes);
   if (!is_here) insert(name, std::move(bytes));
@@ -26,7 +26,7 @@ NamedImages::Bytes NamedImages::find(const Name& name, const std::string& where)
   if (bytes == nullptr) {
     throw Error(ErrorCode::kNotFound, where + ": this replica has no image of this name, or no longer" +
                                           (tiers_.empty() ? "" : ", and no cache that it shares has it") +
-                                          "; send the picture's bytes with the name");
+                                          "; send the image's bytes with the name");
   }
   insert(name, bytes);
   return bytes;

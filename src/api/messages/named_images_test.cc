@@ -70,7 +70,7 @@ TEST(NamedImages, AreFoundThroughTiers) {
     ADD_FAILURE();
   } catch (const Error& e) {
     EXPECT_NE(std::string(e.what()).find("this replica has no image of this name"), std::string::npos) << e.what();
-    EXPECT_NE(std::string(e.what()).find("send the picture's bytes"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("send the image's bytes"), std::string::npos) << e.what();
   }
 }
 

@@ -26,7 +26,7 @@ constexpr std::array kOwnKeys{"id", "prompt", "messages", "images", "videos", "r
 std::string checked_path(std::string path) {
   if (path.starts_with("file://")) path.erase(0, 7);
   if (path.find('\0') != std::string::npos) {
-    fail("a picture's path: expected no NUL character, found one after '" + path.substr(0, path.find('\0')) + "'");
+    fail("an image's path: expected no NUL character, found one after '" + path.substr(0, path.find('\0')) + "'");
   }
   return path;
 }
@@ -37,7 +37,7 @@ std::optional<std::string> path_of(const OrderedJson& part) {
     if (!part.contains(key)) continue;
     const OrderedJson& value = part[key];
     const OrderedJson path = value.is_object() ? value.value("url", OrderedJson()) : value;
-    if (!path.is_string()) fail("messages: a picture's part: expected a path as " + std::string(key));
+    if (!path.is_string()) fail("messages: an image's part: expected a path as " + std::string(key));
     return checked_path(path.get<std::string>());
   }
   return std::nullopt;
@@ -161,7 +161,7 @@ Message read_message(OrderedJson given, const std::string& where, Images& images
 // The paths of images and videos come in the order of the parts.
 void read_messages(OrderedJson given, Question& q) {
   if (!given.is_array() || given.empty()) fail("messages: expected a list of {role, content}");
-  Images images("image", "picture", path_of, std::move(q.images));
+  Images images("image", "image", path_of, std::move(q.images));
   Videos videos("video", "video", video_of, std::move(q.videos));
   for (size_t i = 0; i < given.size(); ++i) {
     q.messages.push_back(read_message(std::move(given[i]), item_name("messages", i), images, videos));

@@ -171,7 +171,7 @@ std::string http_get(const Url& url, const std::string& where, const HttpGetLimi
   Fetch fetch(url, limits, cancelled);
   if (const std::string why = fetch.run(); !why.empty()) {
     if (fetch.is_cancelled()) throw Error(ErrorCode::kCancelled, where + ": cancelled while it was fetched");
-    throw Error(ErrorCode::kInput, where + ": the picture of '" + url.authority() + "' cannot be had: " + why);
+    throw Error(ErrorCode::kInput, where + ": the image of '" + url.authority() + "' cannot be had: " + why);
   }
   return fetch.take_body();
 }
