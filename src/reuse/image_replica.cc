@@ -1,5 +1,5 @@
 // A vlcache server of a replay: the caches of an engine under one budget, and the steps of a request that use them
-// (engine/reuse: match_prefix, ImageReuse, RequestImages, PrefixReuse::keep). What they decide is in reuse_rules.h.
+// (engine/reuse: match_prefix, ImagePlacement, RequestImages, PrefixReuse::keep). What they decide is in reuse_rules.h.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -210,7 +210,7 @@ class ImageReplica final : public Replica {
     return prefixes_.tree().pin(prefix);
   }
 
-  // As ImageReuse: whether the image is loaded, recorded, or only computed.
+  // As ImagePlacement: whether the image is loaded, recorded, or only computed.
   HitSource place(Work& work, size_t i) {
     const TraceImage& image = work.request.images[i];
     if (is_in_prefix(image.range().n_after(work.n_prefix), image.n_tokens)) return HitSource::kPrefix;

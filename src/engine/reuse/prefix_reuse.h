@@ -6,7 +6,7 @@
 
 #include "base/function_ref.h"
 #include "engine/request.h"
-#include "engine/reuse/image_reuse.h"
+#include "engine/reuse/image_placement.h"
 #include "reuse/image_store.h"
 #include "reuse/prefix_cache.h"
 #include "reuse/prefix_store.h"

@@ -147,9 +147,9 @@ bool Generation::go_on_without_load() {
       preempt();
       return true;
   }
-  const ImageReuse::Want want = images_.take_want();
-  if (want == ImageReuse::Want::kMissed) place_rest();
-  return want != ImageReuse::Want::kNone;
+  const ImagePlacement::Want want = images_.take_want();
+  if (want == ImagePlacement::Want::kMissed) place_rest();
+  return want != ImagePlacement::Want::kNone;
 }
 
 void Generation::place_rest() {
@@ -245,7 +245,7 @@ void Generation::release() {
 
 StepItem Generation::next_item(int32_t max_rows) {
   const StepLayers part = sequence_->next_runs(max_rows, runs_);
-  ImageReuse& reuse = *images_.reuse();
+  ImagePlacement& reuse = *images_.reuse();
   const bool preview = reuse.cut(runs_);
   enter(preview ? RequestState::kPreview : computing());
   const bool all_logits =

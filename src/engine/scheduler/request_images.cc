@@ -116,7 +116,8 @@ void RequestImages::note_sources() {
 }
 
 void RequestImages::place() {
-  reuse_ = std::make_unique<ImageReuse>(engine_, *sequence_, request_.prompt, request_.reuse, stored_, result_.cache);
+  reuse_ =
+      std::make_unique<ImagePlacement>(engine_, *sequence_, request_.prompt, request_.reuse, stored_, result_.cache);
   for (const size_t image : reuse_->without_origin()) {
     // Requested already: in vain, or for the image's first occurrence.
     if (!origins_asked_.insert(images_[image].key).second) continue;
@@ -248,9 +249,9 @@ bool RequestImages::awaits_load_to_stall(Deadline until) {
   return (has_stalled_ || !coming_.empty()) && awaits_load(until);
 }
 
-ImageReuse::Want RequestImages::take_want() {
-  const ImageReuse::Want want = reuse_ != nullptr ? reuse_->take_want() : ImageReuse::Want::kNone;
-  if (want == ImageReuse::Want::kComes) has_stalled_ = true;
+ImagePlacement::Want RequestImages::take_want() {
+  const ImagePlacement::Want want = reuse_ != nullptr ? reuse_->take_want() : ImagePlacement::Want::kNone;
+  if (want == ImagePlacement::Want::kComes) has_stalled_ = true;
   return want;
 }
 

@@ -15,7 +15,7 @@
 #include "engine/request.h"
 #include "engine/reuse/computed_images.h"
 #include "engine/reuse/image_claims.h"
-#include "engine/reuse/image_reuse.h"
+#include "engine/reuse/image_placement.h"
 
 namespace vlcache {
 
@@ -57,13 +57,13 @@ class RequestImages {
   // The same for a step that may stall: it computes beside a load of KV, unless one has stalled before.
   bool awaits_load_to_stall(Deadline until);
   // After a failed step: whether it failed for KV that was still on its way, or that was missed.
-  ImageReuse::Want take_want();
+  ImagePlacement::Want take_want();
 
   // ---- in steps ---------------------------------------------------------------------------------------------------
   // By image, as far as they are needed.
   std::span<const VisionOutput> embeddings() const { return embeddings_; }
   // From start() to the prompt's end or stop().
-  ImageReuse* reuse() { return reuse_.get(); }
+  ImagePlacement* reuse() { return reuse_.get(); }
   // The prompt is complete, and nothing repeats it: embeddings are not needed any more.
   void prompt_done();
 
@@ -105,7 +105,7 @@ class RequestImages {
   std::vector<Request> origins_;
   std::set<Sha256Digest> origins_asked_;
   ComputedImages computed_;
-  std::unique_ptr<ImageReuse> reuse_;
+  std::unique_ptr<ImagePlacement> reuse_;
 };
 
 }  // namespace vlcache

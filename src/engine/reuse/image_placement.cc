@@ -1,4 +1,4 @@
-#include "engine/reuse/image_reuse.h"
+#include "engine/reuse/image_placement.h"
 
 #include <algorithm>
 
@@ -71,8 +71,8 @@ Sha256Digest reused_content(const Engine& engine, const KnownPrompt& prompt, siz
   return joined_digests(hash.finish(), similar);
 }
 
-ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt, const ReuseOptions& options,
-                       ImagesInTiers& stored, CacheReport& report)
+ImagePlacement::ImagePlacement(Engine& engine, Sequence& sequence, const Prompt& prompt, const ReuseOptions& options,
+                               ImagesInTiers& stored, CacheReport& report)
     : engine_(engine),
       sequence_(sequence),
       images_(sequence.images().list()),
@@ -143,23 +143,23 @@ ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt,
   if (!reused_.empty()) begin_reuse();
 }
 
-ImageReuse::~ImageReuse() {
+ImagePlacement::~ImagePlacement() {
   if (preview_ != nullptr) sequence_.take_back_supplied();
   sequence_.forget_source();
   end_work();
 }
 
-void ImageReuse::end_work() {
+void ImagePlacement::end_work() {
   for (const Sha256Digest& key : in_work_) engine_.caches().images_in_work().erase(key);
   in_work_.clear();
 }
 
-bool ImageReuse::is_whole(const Prompt& prompt, size_t image) const {
+bool ImagePlacement::is_whole(const Prompt& prompt, size_t image) const {
   return is_after_prefix({images_[image].begin(), images_[image].end()}, sequence_.n_done()) &&
          images_[image].whole(engine_.model().n_image_tokens(prompt.images[image]));
 }
 
-std::string ImageReuse::place_obstacle(size_t image, const RecomputePlan& plan) const {
+std::string ImagePlacement::place_obstacle(size_t image, const RecomputePlan& plan) const {
   const PromptImage& found = images_[image];
   if (ends_prompt({found.begin(), found.end()}, sequence_.n_tokens())) return "the prompt ends with it";
   const auto all = [&](int32_t layer) { return plan.n_tokens(layer, found.n_tokens) == found.n_tokens; };
@@ -167,7 +167,7 @@ std::string ImageReuse::place_obstacle(size_t image, const RecomputePlan& plan) 
 }
 
 // The image is computed: the prompt that could have reused it is compared later, or the first one records it.
-void ImageReuse::measure(size_t image, CacheReport::Image& report) {
+void ImagePlacement::measure(size_t image, CacheReport::Image& report) {
   const PromptImage& found = images_[image];
   report.reason = "reuse is being measured";
   if (!place_obstacle(image, chooser_->plan(engine_.kv_shape().n_layers(), found.n_tokens)).empty()) return;
@@ -178,7 +178,7 @@ void ImageReuse::measure(size_t image, CacheReport::Image& report) {
   }
 }
 
-void ImageReuse::place(size_t image, CacheReport::Image& report, const ReusedBefore* before) {
+void ImagePlacement::place(size_t image, CacheReport::Image& report, const ReusedBefore* before) {
   const PromptImage& found = images_[image];
   const int32_t n_layers = engine_.kv_shape().n_layers();
   const RecomputePlan plan = chooser_->plan(n_layers, found.n_tokens);
@@ -218,8 +218,8 @@ void ImageReuse::place(size_t image, CacheReport::Image& report, const ReusedBef
   reused_.add(sequence_, found.spans, std::move(known), plan, std::move(load));
 }
 
-void ImageReuse::place_similar(size_t image, const RecomputePlan& plan, CacheReport::Image& report,
-                               const std::optional<Sha256Digest>& again) {
+void ImagePlacement::place_similar(size_t image, const RecomputePlan& plan, CacheReport::Image& report,
+                                   const std::optional<Sha256Digest>& again) {
   const PromptImage& own = images_[image];
   std::optional<SimilarKv::Found> other = similar_.find(own, image, again);
   if (!other && again)
@@ -241,7 +241,7 @@ void ImageReuse::place_similar(size_t image, const RecomputePlan& plan, CacheRep
   reused_.recompute(std::move(other->changed));
 }
 
-const LoadingImage* ImageReuse::load_stored(size_t image) {
+const LoadingImage* ImagePlacement::load_stored(size_t image) {
   if (const auto begun = stored_.loads.find(image); begun != stored_.loads.end()) return &begun->second;
   if (engine_.caches().image_prefetch() == nullptr) return nullptr;
   if (const std::optional<LoadingImage> comes = engine_.caches().image_prefetch()->take(images_[image].key)) {
@@ -255,7 +255,7 @@ const LoadingImage* ImageReuse::load_stored(size_t image) {
   return &stored_.loads.emplace(image, LoadingImage{kv, std::move(load)}).first->second;
 }
 
-void ImageReuse::begin_reuse() {
+void ImagePlacement::begin_reuse() {
   const int32_t n_layers = placed_[0].kv->n_layers(), n_tokens = static_cast<int32_t>(reused_.tokens().size());
   if (chooser_->preview(n_layers).n_layers > 0 && chooser_->plan(n_layers, n_tokens).n_tokens(0, n_tokens) > 0) {
     preview_ = std::make_unique<PreviewHooks>(engine_.backend(), reused_, chooser_, sequence_, n_layers);
@@ -264,7 +264,7 @@ void ImageReuse::begin_reuse() {
   if (preview_ != nullptr && preview_->complete(sequence_)) choose();
 }
 
-void ImageReuse::supply() {
+void ImagePlacement::supply() {
   reused_.supply(sequence_);
   const KnownPrompt prompt = prompt_of(sequence_);
   for (const Placed& placed : placed_) {
@@ -273,7 +273,7 @@ void ImageReuse::supply() {
   }
 }
 
-bool ImageReuse::cut(std::vector<TokenRun>& runs) {
+bool ImagePlacement::cut(std::vector<TokenRun>& runs) {
   in_preview_ = preview_ != nullptr && preview_->cut(runs);
   while (!finished_ && runs.back().end > halt_) {
     runs.back().end = std::max(halt_, runs.back().begin);
@@ -282,13 +282,13 @@ bool ImageReuse::cut(std::vector<TokenRun>& runs) {
   return in_preview_;
 }
 
-void ImageReuse::after_preview_step() {
+void ImagePlacement::after_preview_step() {
   in_preview_ = false;
   preview_->finish_step();
   if (preview_->complete(sequence_)) choose();
 }
 
-void ImageReuse::choose() {
+void ImagePlacement::choose() {
   const std::vector<int32_t> depths = preview_->choose();
   const std::vector<size_t> images = reused_.images_of_tokens();
   std::vector<int64_t> n_computed(placed_.size(), 0);
@@ -308,7 +308,7 @@ void ImageReuse::choose() {
   supply();
 }
 
-bool ImageReuse::loading(Deadline until) const {
+bool ImagePlacement::loading(Deadline until) const {
   const auto comes = [&](const Placed& placed) {
     const auto last = static_cast<size_t>(placed.kv->n_layers()) - 1;
     return placed.load != nullptr && placed.load->wait(last, until) == ImageLoad::State::kPending;
@@ -316,38 +316,38 @@ bool ImageReuse::loading(Deadline until) const {
   return !finished_ && std::ranges::any_of(placed_, comes);
 }
 
-ImageReuse::Want ImageReuse::take_want() {
+ImagePlacement::Want ImagePlacement::take_want() {
   const int32_t missed = reused_.take_missed();
   if (missed < 0) return Want::kNone;
   const Placed& placed = placed_[static_cast<size_t>(missed)];
   return placed.load->state() == ImageLoad::State::kMissed ? Want::kMissed : Want::kComes;
 }
 
-void ImageReuse::keep(size_t image, const std::shared_ptr<const ImageKv>& kv, double ms_per_token) {
+void ImagePlacement::keep(size_t image, const std::shared_ptr<const ImageKv>& kv, double ms_per_token) {
   engine_.caches().image_kv().put(images_[image].key, kv, kv->bytes(), ms_per_token * kv->n_tokens());
   similar_.note(images_[image], image);
 }
 
-bool ImageReuse::is_recorded(const Sha256Digest& key) const {
+bool ImagePlacement::is_recorded(const Sha256Digest& key) const {
   return std::ranges::any_of(recorded_, [&](size_t image) { return images_[image].key == key; });
 }
 
 // Where the image is already being recorded, the prompt is computed up to there first.
-bool ImageReuse::halt_before(const Sha256Digest& key) {
+bool ImagePlacement::halt_before(const Sha256Digest& key) {
   for (const size_t image : recorded_) {
     if (images_[image].key == key) halt_ = images_[image].end();
   }
   return halt_ < INT32_MAX;
 }
 
-bool ImageReuse::could_be_kept(size_t image, CacheReport::Image& report) const {
+bool ImagePlacement::could_be_kept(size_t image, CacheReport::Image& report) const {
   const bool fits = ImageKv::bytes_of(engine_.kv_shape(), engine_.options().cache_form, images_[image].n_tokens) <=
                     engine_.caches().cache_budget().max_bytes();
   if (!fits) report.reason = "its KV is larger than the cache";
   return fits;
 }
 
-void ImageReuse::record(size_t image, CacheReport::Image& report) {
+void ImagePlacement::record(size_t image, CacheReport::Image& report) {
   if (!could_be_kept(image, report)) return;
   const PromptImage& found = images_[image];
   const ImageKvForm form = engine_.options().cache_form.complete();
@@ -359,7 +359,7 @@ void ImageReuse::record(size_t image, CacheReport::Image& report) {
   if (engine_.caches().images_in_work().insert(report.key).second) in_work_.push_back(report.key);
 }
 
-void ImageReuse::finish(double prefill_ms) {
+void ImagePlacement::finish(double prefill_ms) {
   if (finished_ || (kept_tokens_ != nullptr && kept_tokens_->empty())) return;
   finished_ = true;
   end_work();
@@ -394,7 +394,7 @@ void ImageReuse::finish(double prefill_ms) {
   }
 }
 
-bool ImageReuse::after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) {
+bool ImagePlacement::after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) {
   if (in_preview_) return preview_->after_attention(layer, observed, keep);
   recorder_.after_attention(layer, observed, keep);
   return reused_.after_attention(layer, observed, keep);

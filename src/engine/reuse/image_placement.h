@@ -1,4 +1,4 @@
-// ImageReuse places the known KV of a prompt's images in the prompt, and records new KV for other prompts.
+// ImagePlacement places the known KV of a prompt's images in the prompt, and records new KV for other prompts.
 #pragma once
 
 #include <map>
@@ -40,14 +40,14 @@ struct ImagesInTiers {
 };
 
 // size: one member for each way in which an image of a prompt gets its KV, and what the steps must know of it.
-class ImageReuse final : public LayerHooks {
+class ImagePlacement final : public LayerHooks {
  public:
   // `sequence` has taken `prompt`, which outlives this object; its pending tokens are computed next. Notes in `report`
   // the source of each image. Throws Error(kInput) if a chooser was requested that the policy or the prompt does not
   // allow.
-  ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt, const ReuseOptions& options,
-             ImagesInTiers& stored, CacheReport& report);
-  ~ImageReuse() override;  // the sequence continues without
+  ImagePlacement(Engine& engine, Sequence& sequence, const Prompt& prompt, const ReuseOptions& options,
+                 ImagesInTiers& stored, CacheReport& report);
+  ~ImagePlacement() override;  // the sequence continues without
 
   // Whether the steps of the prompt need these hooks.
   bool active() const { return !finished_ && (!reused_.empty() || recorder_.size() > 0); }
