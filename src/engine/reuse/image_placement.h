@@ -8,8 +8,8 @@
 
 #include "engine/prompt/prompt_images.h"
 #include "engine/request.h"
+#include "engine/reuse/loaded_image_source.h"
 #include "engine/reuse/preview_hooks.h"
-#include "engine/reuse/reused_images.h"
 #include "engine/reuse/similar_kv.h"
 
 namespace vlcache {
@@ -103,7 +103,7 @@ class ImagePlacement final : public LayerHooks {
   Engine& engine_;
   Sequence& sequence_;
   const PromptImages& images_;  // the sequence's
-  ReusedImages reused_;
+  LoadedImageSource reused_;
   ImageRecorder recorder_;
   ReuseChooserPtr chooser_;
   std::shared_ptr<const KeptTokens> kept_tokens_;

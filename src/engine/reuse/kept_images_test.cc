@@ -1,6 +1,6 @@
 // Images of which some tokens are kept: the others are missing, as if they had been evicted.
+#include "engine/reuse/loaded_image_source.h"
 #include "engine/reuse/reuse_testing.h"
-#include "engine/reuse/reused_images.h"
 #include "reuse/image_keep.h"
 
 namespace vlcache {
@@ -23,7 +23,7 @@ struct Reused {
     images.add(*sequence, {{image_at(kBefore)}}, image, RecomputePlan(std::move(shares)));
     images.supply(*sequence);
   }
-  ReusedImages images;
+  LoadedImageSource images;
   std::shared_ptr<const ImageKv> image;
   std::unique_ptr<Sequence> sequence;
 };

@@ -4,8 +4,8 @@
 #include <limits>
 
 namespace vlcache {
-PreviewHooks::PreviewHooks(Backend& backend, ReusedImages& images, ReuseChooserPtr chooser, const Sequence& sequence,
-                           int32_t n_layers)
+PreviewHooks::PreviewHooks(Backend& backend, LoadedImageSource& images, ReuseChooserPtr chooser,
+                           const Sequence& sequence, int32_t n_layers)
     : backend_(backend),
       images_(images),
       chooser_(std::move(chooser)),

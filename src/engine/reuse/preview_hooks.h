@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "engine/reuse/reused_images.h"
+#include "engine/reuse/loaded_image_source.h"
 #include "reuse/reuse_chooser.h"
 
 namespace vlcache {
@@ -12,7 +12,7 @@ namespace vlcache {
 class PreviewHooks final : public LayerHooks {
  public:
   // Of all images of `images`, which have been placed in `sequence`.
-  PreviewHooks(Backend& backend, ReusedImages& images, ReuseChooserPtr chooser, const Sequence& sequence,
+  PreviewHooks(Backend& backend, LoadedImageSource& images, ReuseChooserPtr chooser, const Sequence& sequence,
                int32_t n_layers);
 
   // Cuts the next runs of the sequence to those before the preview (false), or to the preview's own (true): these must
@@ -39,7 +39,7 @@ class PreviewHooks final : public LayerHooks {
   void compare(int layer, const Observed& observed, PreviewedLayer& seen);
 
   Backend& backend_;
-  ReusedImages& images_;
+  LoadedImageSource& images_;
   ReuseChooserPtr chooser_;
   int32_t n_layers_;
   Preview wanted_;

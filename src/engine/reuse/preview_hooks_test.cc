@@ -52,7 +52,7 @@ struct Looked {
 // What `chooser` makes of the image's tokens after other tokens than those it was recorded after.
 Looked look(Engine& engine, const ReuseChooserPtr& chooser, const std::shared_ptr<const ImageKv>& image,
             int32_t chunk) {
-  ReusedImages images(engine.backend(), engine.model().ropes());
+  LoadedImageSource images(engine.backend(), engine.model().ropes());
   const auto s = make_sequence(engine, image_prompt(kTextBefore, 5));
   images.add(*s, {{image_at(kTextBefore)}}, image, RecomputePlan::uniform(kPreviewLayers, 0));
   PreviewHooks preview(engine.backend(), images, chooser, *s, kPreviewLayers);
@@ -205,7 +205,7 @@ TEST(PreviewHooks, AskedSumsTheQuestionsMaximumAttentionInDeepLayers) {
     std::vector<double> expected(kImage, 0);
     for (int32_t layer = kPreviewLayers / 3; layer < kPreviewLayers; ++layer) {
       Attention attention(*engine, layer);
-      ReusedImages images(engine->backend(), engine->model().ropes());
+      LoadedImageSource images(engine->backend(), engine->model().ropes());
       const auto s = make_sequence(*engine, image_prompt(kTextBefore, 5));
       images.add(*s, {{image_at(kTextBefore)}}, old, RecomputePlan::uniform(kPreviewLayers, 0));
       images.supply(*s);
@@ -239,7 +239,7 @@ TEST(PreviewHooks, ASecondLookAttendsToWhatTheFirstHasChosen) {
     std::vector<double> expected(kImage, 0);
     for (int32_t layer = kPreviewLayers / 3; layer < kPreviewLayers; ++layer) {
       Attention attention(*engine, layer);
-      ReusedImages images(engine->backend(), engine->model().ropes());
+      LoadedImageSource images(engine->backend(), engine->model().ropes());
       const auto s = make_sequence(*engine, image_prompt(kTextBefore, 5));
       images.add(*s, {{image_at(kTextBefore)}}, old, RecomputePlan::uniform(kPreviewLayers, 0));
       images.set_depths(before);

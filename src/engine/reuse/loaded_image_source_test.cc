@@ -1,5 +1,5 @@
 // Images at other positions, recomputed in part, compared with prompts that were computed whole.
-#include "engine/reuse/reused_images.h"
+#include "engine/reuse/loaded_image_source.h"
 
 #include <numeric>
 
@@ -16,7 +16,7 @@ struct ReusedPrompt {
 
 ReusedPrompt reuse(Engine& engine, std::vector<int32_t> tokens, int32_t begin, const std::shared_ptr<ImageKv>& image,
                    std::vector<double> shares, int32_t chunk = 512) {
-  ReusedImages images(engine.backend(), engine.model().ropes());
+  LoadedImageSource images(engine.backend(), engine.model().ropes());
   ReusedPrompt reused{.logits = {}, .sequence = image_sequence(engine, std::move(tokens))};
   images.add(*reused.sequence, {{image_at(begin)}}, image, RecomputePlan(std::move(shares)));
   images.supply(*reused.sequence);
@@ -30,7 +30,7 @@ std::vector<float> whole(Engine& engine, std::vector<int32_t> tokens) {
 }
 
 // After the same prefix the KV is the same: any plan gives the whole prompt's answer.
-TEST(ReusedImages, LogitsAreUnchangedAfterTheSamePrefix) {
+TEST(LoadedImageSource, LogitsAreUnchangedAfterTheSamePrefix) {
   for (const std::string_view backend : backend_names()) {
     for (const char* model_type : {"llama", "mistral", "qwen2_5_vl_text", "qwen3_vl_text"}) {
       SCOPED_TRACE(std::string(backend) + " " + model_type);
@@ -51,7 +51,7 @@ TEST(ReusedImages, LogitsAreUnchangedAfterTheSamePrefix) {
 
 // One layer: K and V come from the embeddings alone, so an image may be at any position. With M-RoPE, moving an image
 // moves time, row and column by one number: its record is the same to the bit wherever it was made.
-TEST(ReusedImages, RotatedKeysEqualKeysComputedAtThatPosition) {
+TEST(LoadedImageSource, RotatedKeysEqualKeysComputedAtThatPosition) {
   for (const std::string_view backend : backend_names()) {
     for (const char* model_type : {"llama", "qwen2_5_vl_text", "qwen3_vl_text"}) {
       SCOPED_TRACE(std::string(backend) + " " + model_type);
@@ -70,7 +70,7 @@ TEST(ReusedImages, RotatedKeysEqualKeysComputedAtThatPosition) {
 }
 
 // A unit of a video lies at a time of its own: its keys turn by another number in time than in row and column.
-TEST(ReusedImages, UnitsMoveInTimeAlone) {
+TEST(LoadedImageSource, UnitsMoveInTimeAlone) {
   for (const char* model_type : {"qwen2_5_vl_text", "qwen3_vl_text"}) {
     SCOPED_TRACE(model_type);
     const auto engine = make_engine(1, "auto", 64 << 20, model_type);
@@ -86,7 +86,7 @@ TEST(ReusedImages, UnitsMoveInTimeAlone) {
       }
       const auto whole = engine->new_sequence(prompt, parse_policy("full")),
                  reused = engine->new_sequence(prompt, parse_policy("full"));
-      ReusedImages images(engine->backend(), engine->model().ropes());
+      LoadedImageSource images(engine->backend(), engine->model().ropes());
       images.add(*reused, {{image_at(33)}}, image, RecomputePlan({0}));
       images.supply(*reused);
       answers.push_back(compute(*engine, *whole, 512));
@@ -98,7 +98,7 @@ TEST(ReusedImages, UnitsMoveInTimeAlone) {
 
 // Recomputed tokens do not come from the image: with all of it recomputed, its record does not matter, and the fewer
 // layers load, the nearer is the answer.
-TEST(ReusedImages, RecomputedTokensFollowTheNewContext) {
+TEST(LoadedImageSource, RecomputedTokensFollowTheNewContext) {
   for (const std::string_view backend : backend_names()) {
     SCOPED_TRACE(backend);
     const auto engine = make_engine(4, backend, 64 << 20, backend == "ref" ? "llama" : "qwen3_vl_text");
@@ -117,7 +117,7 @@ TEST(ReusedImages, RecomputedTokensFollowTheNewContext) {
 
 // What one source's steps recompute is supplied by the next: the first half in all layers, as if it were computed
 // again; the rest in the first two.
-TEST(ReusedImages, RecomputedTokensCanBeKept) {
+TEST(LoadedImageSource, RecomputedTokensCanBeKept) {
   for (const std::string_view backend : backend_names()) {
     SCOPED_TRACE(backend);
     const auto engine = make_engine(4, backend, 64 << 20, backend == "ref" ? "llama" : "qwen3_vl_text");
@@ -127,7 +127,7 @@ TEST(ReusedImages, RecomputedTokensCanBeKept) {
          {std::vector<double>{0.5, 0.5, 0.5, 0.5}, {1, 1, 0.5, 0.5}, {1, 1, 1, 1}}) {
       const std::vector<float> expected = reuse(*engine, other, 45, image, shares).logits;
       for (const int32_t chunk : {512, 17}) {
-        ReusedImages images(engine->backend(), engine->model().ropes());
+        LoadedImageSource images(engine->backend(), engine->model().ropes());
         const auto s = image_sequence(*engine, other);
         images.add(*s, {{image_at(45)}}, image, RecomputePlan(shares));
         images.keep_recomputed();
@@ -144,7 +144,7 @@ TEST(ReusedImages, RecomputedTokensCanBeKept) {
 }
 
 // Tiles of an image with words between them: rows 0 to 29, five tokens of text, rows 30 to 49.
-TEST(ReusedImages, ImageCanBeSplitIntoPieces) {
+TEST(LoadedImageSource, ImageCanBeSplitIntoPieces) {
   for (const std::string_view backend : backend_names()) {
     SCOPED_TRACE(backend);
     const auto engine = make_engine(3, backend);
@@ -161,7 +161,7 @@ TEST(ReusedImages, ImageCanBeSplitIntoPieces) {
     const std::vector<float> expected = compute(*engine, *whole, 41, &recorder);
     ASSERT_TRUE(recorder.complete(0));
     for (const std::vector<double>& shares : {std::vector<double>{0, 0, 0}, {0.9, 0.7, 0.2}, {0.5, 0.5, 0.5}}) {
-      ReusedImages images(engine->backend(), engine->model().ropes());
+      LoadedImageSource images(engine->backend(), engine->model().ropes());
       const auto s = make_sequence(*engine, tokens);
       images.add(*s, spans, image, RecomputePlan(shares));
       images.supply(*s);
@@ -173,13 +173,13 @@ TEST(ReusedImages, ImageCanBeSplitIntoPieces) {
 
 // A sequence that continues without its images: after the prompt as if it had computed them, within it from the
 // position of the first of them.
-TEST(ReusedImages, AreDiscardedWithTheirSource) {
+TEST(LoadedImageSource, AreDiscardedWithTheirSource) {
   const auto engine = make_engine(3, "ref");
   const auto image = record_image(*engine, image_prompt(20, 1), 20, 512);
   for (const int32_t n_rows : {100, 12, 30}) {
     const auto s = make_sequence(*engine, image_prompt(9, 5));
     {
-      ReusedImages images(engine->backend(), engine->model().ropes());
+      LoadedImageSource images(engine->backend(), engine->model().ropes());
       images.add(*s, {{image_at(9)}}, image, RecomputePlan({0.5, 0.2, 0}));
       images.supply(*s);
       EXPECT_FALSE(s->n_pending() == s->n_tokens());
@@ -200,11 +200,11 @@ TEST(ReusedImages, AreDiscardedWithTheirSource) {
   }
 }
 
-TEST(ReusedImages, FreeingKvRestartsThePrompt) {
+TEST(LoadedImageSource, FreeingKvRestartsThePrompt) {
   const auto engine = make_engine(3, "ref");
   const auto image = record_image(*engine, image_prompt(20, 1), 20, 512);
   const std::vector<int32_t> other = image_prompt(9, 5);
-  ReusedImages images(engine->backend(), engine->model().ropes());
+  LoadedImageSource images(engine->backend(), engine->model().ropes());
   const auto s = image_sequence(*engine, other);
   images.add(*s, {{image_at(9)}}, image, RecomputePlan({0.5, 0.2, 0}));
   images.supply(*s);

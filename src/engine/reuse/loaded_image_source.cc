@@ -1,4 +1,4 @@
-#include "engine/reuse/reused_images.h"
+#include "engine/reuse/loaded_image_source.h"
 
 #include <algorithm>
 #include <cstring>
@@ -25,12 +25,12 @@ void copy_row(const Tensor& to, const Tensor& from) {
 
 }  // namespace
 
-void ReusedImages::Placed::set_depth(int32_t row, int32_t depth) {
+void LoadedImageSource::Placed::set_depth(int32_t row, int32_t depth) {
   const auto at = static_cast<size_t>(row);
   depths[at] = !always.empty() && always[at] ? image->n_layers() : depth;
 }
 
-void ReusedImages::recompute(std::vector<bool> tokens) {
+void LoadedImageSource::recompute(std::vector<bool> tokens) {
   Placed& placed = images_.back();
   CHECK(std::ssize(tokens) == placed.image->n_tokens());
   placed.always = std::move(tokens);
@@ -38,8 +38,9 @@ void ReusedImages::recompute(std::vector<bool> tokens) {
     placed.set_depth(row, placed.depths[static_cast<size_t>(row)]);
 }
 
-void ReusedImages::add(const Sequence& sequence, std::span<const ImageSpan> spans, std::shared_ptr<const ImageKv> image,
-                       const RecomputePlan& plan, std::shared_ptr<ImageLoad> load) {
+void LoadedImageSource::add(const Sequence& sequence, std::span<const ImageSpan> spans,
+                            std::shared_ptr<const ImageKv> image, const RecomputePlan& plan,
+                            std::shared_ptr<ImageLoad> load) {
   CHECK(image->n_layers() == plan.n_layers());
   std::vector<int32_t> depths = plan.depths(image->n_tokens());
   images_.push_back({std::move(image), std::move(load), std::move(depths), {}});
@@ -64,7 +65,7 @@ void ReusedImages::add(const Sequence& sequence, std::span<const ImageSpan> span
   }
 }
 
-void ReusedImages::set_depths(std::span<const int32_t> depths) {
+void LoadedImageSource::set_depths(std::span<const int32_t> depths) {
   size_t next = 0;
   for (const Piece& piece : pieces_) {
     for (int32_t i = 0; i < piece.end - piece.begin; ++i) {
@@ -75,7 +76,7 @@ void ReusedImages::set_depths(std::span<const int32_t> depths) {
   keeps_ = false;
 }
 
-void ReusedImages::keep_recomputed() {
+void LoadedImageSource::keep_recomputed() {
   keeps_ = true;
   Kept& kept = kept_.emplace_back();
   for (const Piece& piece : pieces_) {
@@ -88,7 +89,7 @@ void ReusedImages::keep_recomputed() {
   kept.layers.resize(static_cast<size_t>(images_[0].image->n_layers()));
 }
 
-void ReusedImages::keep_rows(int32_t layer, const Observed& observed) {
+void LoadedImageSource::keep_rows(int32_t layer, const Observed& observed) {
   Kept& kept = kept_.back();
   Kept::Rows& rows = kept.layers[static_cast<size_t>(layer)];
   const int64_t n = std::ssize(kept.tokens), n_heads = observed.k.dim(1), d = observed.k.dim(2);
@@ -106,7 +107,8 @@ void ReusedImages::keep_rows(int32_t layer, const Observed& observed) {
   }
 }
 
-void ReusedImages::read_kept(int32_t layer, std::span<const int32_t> tokens, const Tensor& k, const Tensor& v) const {
+void LoadedImageSource::read_kept(int32_t layer, std::span<const int32_t> tokens, const Tensor& k,
+                                  const Tensor& v) const {
   for (const Kept& kept : kept_) {
     const Kept::Rows& rows = kept.layers[static_cast<size_t>(layer)];
     const int64_t n = std::ssize(kept.tokens);
@@ -122,7 +124,7 @@ void ReusedImages::read_kept(int32_t layer, std::span<const int32_t> tokens, con
   }
 }
 
-std::vector<int32_t> ReusedImages::tokens() const {
+std::vector<int32_t> LoadedImageSource::tokens() const {
   std::vector<int32_t> tokens;
   for (const Piece& piece : pieces_) {
     for (int32_t t = piece.begin; t < piece.end; ++t) tokens.push_back(t);
@@ -130,14 +132,14 @@ std::vector<int32_t> ReusedImages::tokens() const {
   return tokens;
 }
 
-std::vector<size_t> ReusedImages::images_of_tokens() const {
+std::vector<size_t> LoadedImageSource::images_of_tokens() const {
   std::vector<size_t> images;
   for (const Piece& piece : pieces_)
     images.insert(images.end(), static_cast<size_t>(piece.end - piece.begin), piece.image);
   return images;
 }
 
-void ReusedImages::supply(Sequence& sequence) {
+void LoadedImageSource::supply(Sequence& sequence) {
   std::vector<TokenRun> all, entering;
   for (const Piece& piece : pieces_) {
     all.push_back({piece.begin, piece.end});
@@ -150,7 +152,7 @@ void ReusedImages::supply(Sequence& sequence) {
   sequence.supply(all, *this, entering);
 }
 
-int64_t ReusedImages::n_recomputed(int32_t layer) const {
+int64_t LoadedImageSource::n_recomputed(int32_t layer) const {
   int64_t n = 0;
   for (const Placed& placed : images_) {
     n += std::ranges::count_if(placed.depths, [&](int32_t depth) { return depth > layer; });
@@ -158,17 +160,17 @@ int64_t ReusedImages::n_recomputed(int32_t layer) const {
   return n;
 }
 
-int32_t ReusedImages::depth(const Piece& piece, int32_t token) const {
+int32_t LoadedImageSource::depth(const Piece& piece, int32_t token) const {
   return images_[piece.image].depths[static_cast<size_t>(piece.first_row + token - piece.begin)];
 }
 
-const ReusedImages::Piece* ReusedImages::find(int32_t token) const {
+const LoadedImageSource::Piece* LoadedImageSource::find(int32_t token) const {
   const auto after = std::ranges::upper_bound(pieces_, token, {}, &Piece::begin);
   if (after == pieces_.begin() || token >= std::prev(after)->end) return nullptr;
   return &*std::prev(after);
 }
 
-const ImageKv& ReusedImages::loaded(const Piece& piece, int32_t layer) {
+const ImageKv& LoadedImageSource::loaded(const Piece& piece, int32_t layer) {
   const Placed& placed = images_[piece.image];
   const auto there = [&] {
     const auto until = Clock::now() + kLongestStall;
@@ -181,7 +183,7 @@ const ImageKv& ReusedImages::loaded(const Piece& piece, int32_t layer) {
   return *placed.image;
 }
 
-void ReusedImages::leave_out_missing(int32_t layer, std::vector<int32_t>& tokens) {
+void LoadedImageSource::leave_out_missing(int32_t layer, std::vector<int32_t>& tokens) {
   if (std::ranges::all_of(images_, [](const Placed& placed) { return placed.image->keeps_all(); })) return;
   std::erase_if(tokens, [&](int32_t token) {
     const Piece& piece = *find(token);
@@ -189,7 +191,7 @@ void ReusedImages::leave_out_missing(int32_t layer, std::vector<int32_t>& tokens
   });
 }
 
-void ReusedImages::load(int32_t layer, std::span<const int32_t> tokens, const KvView& view) {
+void LoadedImageSource::load(int32_t layer, std::span<const int32_t> tokens, const KvView& view) {
   const auto n = static_cast<int64_t>(tokens.size());
   const int64_t n_heads = view.n_kv_heads, d = view.head_dim;
   const DType dtype = backend_.compute_dtype();
@@ -201,7 +203,7 @@ void ReusedImages::load(int32_t layer, std::span<const int32_t> tokens, const Kv
   backend_.kv_write(k, v, view);
 }
 
-void ReusedImages::read(int32_t layer, std::span<const int32_t> tokens, const Tensor& k, const Tensor& v) {
+void LoadedImageSource::read(int32_t layer, std::span<const int32_t> tokens, const Tensor& k, const Tensor& v) {
   const auto n = static_cast<int64_t>(tokens.size());
   const int64_t half = k.dim(2) / 2;
   for (int64_t begin = 0, end = 0; begin < n; begin = end) {  // consecutive tokens of one piece
@@ -229,7 +231,7 @@ void ReusedImages::read(int32_t layer, std::span<const int32_t> tokens, const Te
   read_kept(layer, tokens, k, v);
 }
 
-bool ReusedImages::after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) {
+bool LoadedImageSource::after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) {
   if (images_.empty()) return false;
   if (keeps_ && holds(layer)) keep_rows(layer, observed);
   if (layer + 1 >= images_[0].image->n_layers()) return false;

@@ -1,5 +1,5 @@
-// ReusedImages puts images whose KV was computed elsewhere into a prompt: rotated to their positions there, with some
-// tokens of each recomputed in the first layers.
+// LoadedImageSource puts images whose KV was computed elsewhere into a prompt: rotated to their positions there, with
+// some tokens of each recomputed in the first layers.
 #pragma once
 
 #include <memory>
@@ -15,10 +15,10 @@
 
 namespace vlcache {
 
-class ReusedImages final : public SlotSource, public LayerHooks {
+class LoadedImageSource final : public SlotSource, public LayerHooks {
  public:
   // `ropes`: the rotations of the model's keys.
-  ReusedImages(Backend& backend, const RopeTables& ropes) : backend_(backend), ropes_(ropes) {}
+  LoadedImageSource(Backend& backend, const RopeTables& ropes) : backend_(backend), ropes_(ropes) {}
 
   // The image stands for the pending tokens of `spans`, row by row; these ascend from call to call. Its first tokens
   // are recomputed as `plan` states, which has the model's layers. With a `load`, its layers are waited for.
