@@ -1,5 +1,5 @@
 // A vlcache server of a replay: the caches of an engine under one budget, and the steps of a request that use them
-// (engine/reuse: match_prefix, ImagePlacement, RequestImages, PrefixReuse::keep). What they decide is in reuse_rules.h.
+// (engine/reuse: match_prefix, ImagePlacement, ImageJobs, PrefixReuse::keep). What they decide is in reuse_rules.h.
 #include <algorithm>
 #include <cmath>
 #include <numbers>

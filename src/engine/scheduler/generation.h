@@ -11,7 +11,7 @@
 #include "engine/engine.h"
 #include "engine/request.h"
 #include "engine/reuse/prefix_load.h"
-#include "engine/scheduler/request_images.h"
+#include "engine/scheduler/image_jobs.h"
 #include "engine/scheduler/request_state.h"
 #include "reuse/prefix_tree.h"
 
@@ -30,7 +30,7 @@ class Generation {
   RequestState state() const { return state_; }
   bool done() const { return state_ == RequestState::kFinished; }
   Sequence* sequence() { return sequence_; }  // null before start() of a request without one
-  RequestImages& images() { return images_; }
+  ImageJobs& images() { return images_; }
   bool has_tokens() const { return !result_.tokens.empty(); }
   bool cancelled() const { return request_.callbacks.cancelled && request_.callbacks.cancelled(); }
 
@@ -126,7 +126,7 @@ class Generation {
   bool noted_prefix_ = false;  // the prefix saver knows of this use of the prompt
   std::unique_ptr<Sequence> own_sequence_;
   Sequence* sequence_;
-  RequestImages images_;
+  ImageJobs images_;
   std::unique_ptr<WaitingPrompt> waiting_prompt_;  // null: not needed yet
   std::optional<std::vector<Element>> promised_;   // none: not needed yet
   int32_t n_found_ = INT32_MAX;                    // tokens that the prefix cache had

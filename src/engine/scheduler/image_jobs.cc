@@ -1,4 +1,4 @@
-#include "engine/scheduler/request_images.h"
+#include "engine/scheduler/image_jobs.h"
 
 #include <algorithm>
 
@@ -16,7 +16,7 @@ int64_t n_dropped(const ImageTiles& image) { return image.kept ? image.kept->n_d
 
 }  // namespace
 
-RequestImages::RequestImages(Engine& engine, Request& request, GenerateResult& result)
+ImageJobs::ImageJobs(Engine& engine, Request& request, GenerateResult& result)
     : engine_(engine), request_(request), result_(result), claims_(engine.caches().image_store()) {
   Prompt& prompt = request.prompt;
   if (prompt.images.empty()) return;
@@ -26,12 +26,12 @@ RequestImages::RequestImages(Engine& engine, Request& request, GenerateResult& r
   if (store != nullptr && searches()) stored_.tiers = store->search(prompt.keys);
 }
 
-RequestImages::~RequestImages() = default;
+ImageJobs::~ImageJobs() = default;
 
 // A shadow takes what is in memory.
-bool RequestImages::searches() const { return request_.reuse.encoder && !request_.reuse.shadow; }
+bool ImageJobs::searches() const { return request_.reuse.encoder && !request_.reuse.shadow; }
 
-bool RequestImages::awaits_search(int32_t n_done, Deadline until) {
+bool ImageJobs::awaits_search(int32_t n_done, Deadline until) {
   if (engine_.caches().image_store() == nullptr || !searches()) return false;
   for (size_t i = 0; i < images_.size(); ++i) {
     if (images_[i].end() <= n_done) continue;
@@ -42,7 +42,7 @@ bool RequestImages::awaits_search(int32_t n_done, Deadline until) {
 }
 
 // Images that neither memory nor a tier has.
-bool RequestImages::awaits_others(int32_t n_done, Deadline until) {
+bool ImageJobs::awaits_others(int32_t n_done, Deadline until) {
   for (size_t i = 0; i < images_.size(); ++i) {
     if (images_[i].end() <= n_done || engine_.caches().holds_image(images_[i].key, /*with_kv=*/false)) continue;
     const bool found = stored_.tiers.rows(i) != nullptr && (request_.reuse.chooser == nullptr || stored_.tiers.kv(i));
@@ -56,7 +56,7 @@ bool RequestImages::awaits_others(int32_t n_done, Deadline until) {
   return false;
 }
 
-void RequestImages::start(Sequence& sequence) {
+void ImageJobs::start(Sequence& sequence) {
   sequence_ = &sequence;
   images_ = list_images(request_.prompt);  // a policy may have dropped tokens of them
   note_sources();
@@ -65,7 +65,7 @@ void RequestImages::start(Sequence& sequence) {
 }
 
 // Takes the outputs that a policy's selection has encoded already.
-void RequestImages::take_selected() {
+void ImageJobs::take_selected() {
   embeddings_.resize(request_.prompt.images.size());
   std::optional<ImageSelection>& selection = request_.prompt.selection;
   if (!selection) return;
@@ -78,7 +78,7 @@ void RequestImages::take_selected() {
   result_.timings.vision_ms += std::exchange(selection->vision_ms, 0);
 }
 
-void RequestImages::start_rest() {
+void ImageJobs::start_rest() {
   reuse_.reset();  // everything after the first loaded token is pending again
   const CacheReport before = result_.cache;
   note_sources();
@@ -91,7 +91,7 @@ void RequestImages::start_rest() {
 }
 
 // Begins the report: the images' tokens are in the sequence, or will be computed.
-void RequestImages::note_sources() {
+void ImageJobs::note_sources() {
   CacheReport& report = result_.cache;
   report.n_prefix_tokens = std::min(sequence_->n_done(), sequence_->prompt_shape().n_tokens);
   const std::vector<CacheReport::Image> before = std::exchange(report.images, {});  // of an earlier call
@@ -115,7 +115,7 @@ void RequestImages::note_sources() {
   }
 }
 
-void RequestImages::place() {
+void ImageJobs::place() {
   reuse_ =
       std::make_unique<ImagePlacement>(engine_, *sequence_, request_.prompt, request_.reuse, stored_, result_.cache);
   for (const size_t image : reuse_->without_origin()) {
@@ -126,14 +126,14 @@ void RequestImages::place() {
   if (origins_.empty()) find_embeddings();
 }
 
-void RequestImages::origin_done(const GenerateResult& origin) {
+void ImageJobs::origin_done(const GenerateResult& origin) {
   result_.timings.vision_ms += origin.timings.vision_ms;
   result_.timings.prefill_ms += origin.timings.prefill_ms;
   for (const CacheReport::Image& image : origin.cache.images) computed_.add_origin(image);
 }
 
 // Of the images of which a token is still to be computed, or will be computed again.
-void RequestImages::find_embeddings() {
+void ImageJobs::find_embeddings() {
   forget_encoding();
   const int32_t n_done = sequence_->replays_prompt() ? 0 : reuse_->n_done();
   for (size_t image = 0; image < images_.size(); ++image) {
@@ -153,7 +153,7 @@ void RequestImages::find_embeddings() {
 }
 
 // Takes the image's embeddings if they are in memory.
-bool RequestImages::take_known(size_t image) {
+bool ImageJobs::take_known(size_t image) {
   if (!request_.reuse.encoder) return false;
   const Sha256Digest& key = images_[image].key;
   auto known = request_.reuse.shadow ? engine_.caches().encoder_outputs().find<VisionOutput>(key)
@@ -163,14 +163,14 @@ bool RequestImages::take_known(size_t image) {
   return true;
 }
 
-void RequestImages::take(size_t image, std::shared_ptr<const VisionOutput> output, Encoder encoder) {
+void ImageJobs::take(size_t image, std::shared_ptr<const VisionOutput> output, Encoder encoder) {
   embeddings_[image].embeds = output->embeds;
   embeddings_[image].extra = output->extra;
   result_.cache.images[image].encoder = encoder;
   shared_.push_back(std::move(output));
 }
 
-void RequestImages::take_loaded() {
+void ImageJobs::take_loaded() {
   const auto begin = Clock::now();
   while (!coming_.empty()) {
     const auto& [image, loaded] = coming_.front();
@@ -187,7 +187,7 @@ void RequestImages::take_loaded() {
   result_.timings.vision_ms += ms_since(begin);
 }
 
-void RequestImages::encode(Deadline until) {
+void ImageJobs::encode(Deadline until) {
   CHECK(encodes());
   const size_t image = to_encode_.front();
   if (encoding_ == nullptr) {
@@ -215,7 +215,7 @@ void RequestImages::encode(Deadline until) {
   result_.timings.vision_ms += ms_since(begin);
 }
 
-void RequestImages::take_encoded(double ms) {
+void ImageJobs::take_encoded(double ms) {
   const size_t image = to_encode_.front();
   VisionOutput output = encoding_->finish();
   encoding_.reset();
@@ -234,35 +234,35 @@ void RequestImages::take_encoded(double ms) {
   });
 }
 
-void RequestImages::forget_encoding() {
+void ImageJobs::forget_encoding() {
   encoding_.reset();
   to_encode_.clear();
 }
 
-bool RequestImages::awaits_load(Deadline until) {
+bool ImageJobs::awaits_load(Deadline until) {
   if (coming_.empty()) return reuse_ != nullptr && reuse_->loading(until);
   coming_.front().second.load->wait(0, until);
   return true;  // until take_loaded() takes it
 }
 
-bool RequestImages::awaits_load_to_stall(Deadline until) {
+bool ImageJobs::awaits_load_to_stall(Deadline until) {
   return (has_stalled_ || !coming_.empty()) && awaits_load(until);
 }
 
-ImagePlacement::Want RequestImages::take_want() {
+ImagePlacement::Want ImageJobs::take_want() {
   const ImagePlacement::Want want = reuse_ != nullptr ? reuse_->take_want() : ImagePlacement::Want::kNone;
   if (want == ImagePlacement::Want::kComes) has_stalled_ = true;
   return want;
 }
 
-void RequestImages::prompt_done() {
+void ImageJobs::prompt_done() {
   for (VisionOutput& output : embeddings_) output = VisionOutput();
   shared_.clear();
   stored_.loads.clear();
   claims_.release();  // what was computed is stored, or queued to be
 }
 
-void RequestImages::keep_decisions() {
+void ImageJobs::keep_decisions() {
   std::vector<ReusedBefore>& reused = request_.reuse.resumed.emplace();
   const SequenceImages& held = sequence_->images();
   for (size_t i = 0; i < result_.cache.images.size(); ++i) {
@@ -272,7 +272,7 @@ void RequestImages::keep_decisions() {
   }
 }
 
-void RequestImages::stop() {
+void ImageJobs::stop() {
   computed_.add_own(images_, result_.cache.images, sequence_->n_done());
   reuse_.reset();
   coming_.clear();
@@ -281,7 +281,7 @@ void RequestImages::stop() {
   std::erase_if(stored_.loads, [](const auto& l) { return l.second.load->state() != ImageLoad::State::kMissed; });
 }
 
-void RequestImages::finish() {
+void ImageJobs::finish() {
   computed_.charge(result_.cache.images);
   if (request_.reuse.shadow) return;
   engine_.caches().count(result_.cache, result_.n_prompt);

@@ -1,4 +1,4 @@
-// RequestImages: the images of a request from its arrival to its prompt's end: the search for them in tiers, their
+// ImageJobs: the images of a request from its arrival to its prompt's end: the search for them in tiers, their
 // embeddings, which are loaded or encoded, and the reuse of their KV.
 #pragma once
 
@@ -19,11 +19,11 @@
 
 namespace vlcache {
 
-class RequestImages {
+class ImageJobs {
  public:
   // All outlive this object, which keeps the result's cache report and vision_ms up to date.
-  RequestImages(Engine& engine, Request& request, GenerateResult& result);
-  ~RequestImages();
+  ImageJobs(Engine& engine, Request& request, GenerateResult& result);
+  ~ImageJobs();
 
   // ---- while the request is queued --------------------------------------------------------------------------------
   // The prompt's images as the sequence will take them, or has taken them.
