@@ -13,7 +13,7 @@
 #include "engine/engine.h"
 #include "engine/engine_caches.h"
 #include "engine/request.h"
-#include "engine/reuse/computed_images.h"
+#include "engine/reuse/image_charges.h"
 #include "engine/reuse/image_claims.h"
 #include "engine/reuse/image_placement.h"
 
@@ -104,7 +104,7 @@ class ImageJobs {
   bool has_stalled_ = false;  // a step has waited in vain for KV that was to come
   std::vector<Request> origins_;
   std::set<Sha256Digest> origins_asked_;
-  ComputedImages computed_;
+  ImageCharges computed_;
   std::unique_ptr<ImagePlacement> reuse_;
 };
 

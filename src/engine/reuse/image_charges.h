@@ -1,4 +1,4 @@
-// ComputedImages: what was computed of a request's images before its last start, by origin requests or by itself before
+// ImageCharges: what was computed of a request's images before its last start, by origin requests or by itself before
 // it gave its KV back. None of that counts as a cache hit.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace vlcache {
 
-class ComputedImages {
+class ImageCharges {
  public:
   // An origin request has computed the image for this request.
   void add_origin(const CacheReport::Image& image) { origins_.emplace(image.key, image); }

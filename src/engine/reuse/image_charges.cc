@@ -1,9 +1,8 @@
-#include "engine/reuse/computed_images.h"
+#include "engine/reuse/image_charges.h"
 
 namespace vlcache {
 
-void ComputedImages::add_own(const PromptImages& images, const std::vector<CacheReport::Image>& reports,
-                             int32_t n_done) {
+void ImageCharges::add_own(const PromptImages& images, const std::vector<CacheReport::Image>& reports, int32_t n_done) {
   own_.resize(images.size());
   for (size_t i = 0; i < reports.size(); ++i) {
     const bool begun = !images[i].spans.empty() && images[i].spans.front().end <= n_done;
@@ -11,7 +10,7 @@ void ComputedImages::add_own(const PromptImages& images, const std::vector<Cache
   }
 }
 
-void ComputedImages::charge(std::vector<CacheReport::Image>& reports) {
+void ImageCharges::charge(std::vector<CacheReport::Image>& reports) {
   for (size_t i = 0; i < reports.size(); ++i) {
     CacheReport::Image& image = reports[i];
     if (i < own_.size() && image.n_recomputed < own_[i].n_recomputed) image = own_[i];
