@@ -10,7 +10,7 @@ namespace vlcache {
 
 KvServices::KvServices(EngineCaches& caches)
     : caches_(caches),
-      image_entries_(std::make_unique<ImageEntries>(caches.image_kv(), caches.encoder_outputs(), caches.prefixes(),
+      image_entries_(std::make_unique<ImageCatalog>(caches.image_kv(), caches.encoder_outputs(), caches.prefixes(),
                                                     caches.image_store(), caches.prefix_store())) {}
 
 KvServices::~KvServices() = default;

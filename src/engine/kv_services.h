@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "engine/cache_totals.h"
-#include "engine/image_entries.h"
+#include "engine/image_catalog.h"
 #include "store/tier_chain.h"
 
 namespace vlcache {
@@ -26,7 +26,7 @@ class KvServices {
   CacheTotals totals() const;
   void forget_counts();
   // The images in memory: list, pin, drop.
-  ImageEntries& images() { return *image_entries_; }
+  ImageCatalog& images() { return *image_entries_; }
   // Unpins all images and forgets all that memory keeps beyond running requests; tiers keep theirs. Returns the bytes
   // freed.
   int64_t reset();
@@ -49,7 +49,7 @@ class KvServices {
 
  private:
   EngineCaches& caches_;
-  std::unique_ptr<ImageEntries> image_entries_;
+  std::unique_ptr<ImageCatalog> image_entries_;
 };
 
 }  // namespace vlcache

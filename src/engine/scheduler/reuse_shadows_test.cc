@@ -5,7 +5,7 @@
 
 #include "engine/engine_caches.h"
 #include "engine/engine_testing.h"
-#include "engine/image_entries.h"
+#include "engine/image_catalog.h"
 
 namespace vlcache {
 namespace {

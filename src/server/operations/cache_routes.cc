@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "engine/engine.h"
-#include "engine/image_entries.h"
+#include "engine/image_catalog.h"
 #include "engine/prompt/prompt_media.h"
 #include "server/http/json_reply.h"
 
@@ -84,7 +84,7 @@ void CacheRoutes::pin(const HttpRequest& request, const ExchangePtr& exchange) {
   const Sha256Digest id = read_id(body);
   const bool pins = bool_field(body, "pinned", true);
   inference_.between_steps([exchange, id, pins](Engine& engine) {
-    ImageEntries& entries = engine.kv().images();
+    ImageCatalog& entries = engine.kv().images();
     if (!entries.has(id)) return exchange->send(unknown_image(id));
     pins ? entries.pin(id) : entries.unpin(id);
     exchange->send(json_response({{"id", hex(id)}, {"pinned", pins}}));
@@ -94,7 +94,7 @@ void CacheRoutes::pin(const HttpRequest& request, const ExchangePtr& exchange) {
 void CacheRoutes::drop(const HttpRequest& request, const ExchangePtr& exchange) {
   const Sha256Digest id = read_id(parse_body(request.body));
   inference_.between_steps([exchange, id](Engine& engine) {
-    ImageEntries& entries = engine.kv().images();
+    ImageCatalog& entries = engine.kv().images();
     const bool known = entries.has(id) || engine.kv().tiers() != nullptr;  // tiers are not asked
     if (!known) return exchange->send(unknown_image(id));
     exchange->send(json_response({{"id", hex(id)}, {"freed_bytes", entries.drop(id)}}));

@@ -1,4 +1,4 @@
-#include "engine/image_entries.h"
+#include "engine/image_catalog.h"
 
 #include <algorithm>
 
@@ -8,7 +8,7 @@
 
 namespace vlcache {
 
-std::vector<ImageEntry> ImageEntries::list() const {
+std::vector<ImageEntry> ImageCatalog::list() const {
   std::map<Sha256Digest, ImageEntry> found;
   const auto add = [&](const DigestCache& cache, int64_t ImageEntry::*bytes) {
     cache.for_each([&](const Sha256Digest& key, int64_t n_bytes, int64_t n_uses) {
@@ -28,11 +28,11 @@ std::vector<ImageEntry> ImageEntries::list() const {
   return entries;
 }
 
-void ImageEntries::pin(const Sha256Digest& key) {
+void ImageCatalog::pin(const Sha256Digest& key) {
   if (!pins_.contains(key)) pins_.emplace(key, Pin{kv_.hold(key), rows_.hold(key)});
 }
 
-int64_t ImageEntries::drop(const Sha256Digest& key) {
+int64_t ImageCatalog::drop(const Sha256Digest& key) {
   unpin(key);
   const auto held = [&] { return kv_.bytes() + rows_.bytes() + prefixes_.bytes(); };
   const int64_t before = held();

@@ -1,4 +1,4 @@
-// ImageEntries lists, pins and drops the images that an engine caches, one by one, for its operator.
+// ImageCatalog lists, pins and drops the images that an engine caches, one by one, for its operator.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,10 @@ struct ImageEntry {
   bool pinned = false;
 };
 
-class ImageEntries {
+class ImageCatalog {
  public:
   // All of them outlive this. Both stores may be null.
-  ImageEntries(DigestCache& kv, DigestCache& rows, PrefixCache& prefixes, ImageStore* store, PrefixStore* prefix_store)
+  ImageCatalog(DigestCache& kv, DigestCache& rows, PrefixCache& prefixes, ImageStore* store, PrefixStore* prefix_store)
       : kv_(kv), rows_(rows), prefixes_(prefixes), store_(store), prefix_store_(prefix_store) {}
 
   // The images in memory, in the order of their keys.
