@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <thread>
 
-#include "store/redis_cluster_testing.h"
-#include "store/redis_keys.h"
+#include "store/redis/cluster_testing.h"
+#include "store/redis/keys.h"
 
 namespace vlcache {
 namespace {

@@ -27,6 +27,11 @@ MAY_INCLUDE = {
 # Folders of a layer -> the folders of the same layer that it may include; "" stands for the files of the layer's own folder.
 # Tests may include all of their layer.
 ROOMS = {
+    "store": {
+        "": set(),
+        "disk": {""},
+        "redis": {""},
+    },
     "engine": {
         "sampling": set(),
         "hooks": set(),

@@ -11,8 +11,8 @@
 
 #include "reuse/image_kv_form.h"
 #include "reuse/prefix_saver.h"
-#include "store/disk_tier.h"
-#include "store/redis_tier.h"
+#include "store/disk/tier.h"
+#include "store/redis/tier.h"
 
 namespace vlcache {
 

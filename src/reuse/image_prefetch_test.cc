@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "store/disk_tier.h"
+#include "store/disk/tier.h"
 
 namespace vlcache {
 namespace {

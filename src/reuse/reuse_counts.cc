@@ -11,7 +11,7 @@
 #include "base/format.h"
 #include "base/json.h"
 #include "base/statistics.h"
-#include "store/disk_files.h"
+#include "store/disk/files.h"
 
 namespace vlcache {
 namespace {

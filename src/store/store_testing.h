@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/splitmix.h"
-#include "store/disk_tier.h"
+#include "store/disk/tier.h"
 
 namespace vlcache {
 

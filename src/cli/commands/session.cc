@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "io/image/image.h"
-#include "store/disk_files.h"
+#include "store/disk/files.h"
 
 namespace vlcache {
 namespace {

@@ -1,6 +1,6 @@
 // Slow tiers: a request that waits for them waits alone, once, and what was found there is kept in nearer tiers.
 #include "engine/reuse/stored_images_testing.h"
-#include "store/redis_testing.h"
+#include "store/redis/server_testing.h"
 
 namespace vlcache {
 namespace {

@@ -16,7 +16,7 @@
 #include "engine/engine_testing.h"
 #include "engine/scheduler/scheduler.h"
 #include "reuse/prefix_cache.h"
-#include "store/disk_tier.h"
+#include "store/disk/tier.h"
 
 namespace vlcache {
 
