@@ -11,7 +11,7 @@
 
 #include "engine/engine.h"
 #include "engine/sequence/sequence.h"
-#include "model/image_tiles.h"
+#include "model/images/image_tiles.h"
 
 namespace vlcache {
 

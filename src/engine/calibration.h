@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "model/input_statistics.h"
+#include "model/weights/input_statistics.h"
 
 namespace vlcache {
 

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "cache/page_pools.h"
 #include "engine/cache_totals.h"
-#include "model/image_tiles.h"
+#include "model/images/image_tiles.h"
 #include "model/model.h"
 #include "reuse/cache_budget.h"
 #include "reuse/image_prefetch.h"

@@ -11,7 +11,7 @@
 
 #include "base/position.h"
 #include "model/config.h"
-#include "model/image_tiles.h"
+#include "model/images/image_tiles.h"
 
 namespace vlcache {
 

@@ -15,11 +15,11 @@
 #include "io/checkpoint/checkpoint.h"
 #include "model/config.h"
 #include "model/family.h"
-#include "model/image_tiles.h"
+#include "model/images/image_tiles.h"
 #include "model/step.h"
 #include "model/text_decoder.h"
 #include "model/vision_encoder.h"
-#include "model/weights.h"
+#include "model/weights/weights.h"
 #include "ops/backend.h"
 
 namespace vlcache {

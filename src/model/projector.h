@@ -4,8 +4,8 @@
 
 #include "base/tensor.h"
 #include "model/config.h"
-#include "model/weight_loader.h"
-#include "model/weights.h"
+#include "model/weights/weight_loader.h"
+#include "model/weights/weights.h"
 #include "ops/backend.h"
 
 namespace vlcache {

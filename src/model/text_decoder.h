@@ -11,7 +11,7 @@
 #include "model/live_rows.h"
 #include "model/rope.h"
 #include "model/step.h"
-#include "model/weights.h"
+#include "model/weights/weights.h"
 #include "ops/backend.h"
 
 namespace vlcache {

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "model/patch_grid.h"
+#include "model/images/patch_grid.h"
 
 namespace vlcache {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "base/buffer.h"
 #include "model/config.h"
-#include "model/image_tiles.h"
-#include "model/weights.h"
+#include "model/images/image_tiles.h"
+#include "model/weights/weights.h"
 #include "ops/backend.h"
 
 namespace vlcache {

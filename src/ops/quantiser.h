@@ -10,7 +10,7 @@
 
 namespace vlcache {
 
-// Changes whenever the same values get other codes, or another form (model/weight_forms.h).
+// Changes whenever the same values get other codes, or another form (model/weights/weight_forms.h).
 inline constexpr int kQuantiserVersion = 3;
 
 // How far values (f32, bf16 or f16, [n_out, n_in]) are from the grids of 16 that the search for kInt4 finds: of some

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "model/tensor_source.h"
+#include "model/weights/tensor_source.h"
 #include "ops/factory.h"
 
 namespace vlcache {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "io/image/image.h"
-#include "model/cell_dedup.h"
+#include "model/images/cell_dedup.h"
 
 namespace vlcache {
 

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "base/error.h"
-#include "model/cell_hashes.h"
+#include "model/images/cell_hashes.h"
 
 namespace vlcache {
 namespace {

@@ -13,7 +13,7 @@
 #include "base/sha256.h"
 #include "engine/prompt/encoded_image.h"
 #include "engine/prompt/prompt.h"
-#include "model/image_tiles.h"
+#include "model/images/image_tiles.h"
 #include "model/model.h"
 #include "model/processors/image_processor.h"
 

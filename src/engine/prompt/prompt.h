@@ -12,7 +12,7 @@
 #include "base/sha256.h"
 #include "base/token_info.h"
 #include "engine/hooks/lookahead.h"
-#include "model/image_tiles.h"
+#include "model/images/image_tiles.h"
 #include "model/model.h"
 #include "policy/policy.h"
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "model/unit_pruning.h"
+#include "model/images/unit_pruning.h"
 
 namespace vlcache {
 namespace {

@@ -11,7 +11,7 @@
 #include "engine/engine_testing.h"
 #include "engine/page_testing.h"
 #include "engine/scheduler/scheduler.h"
-#include "model/cell_hashes.h"
+#include "model/images/cell_hashes.h"
 #include "tests/fixture_cases.h"
 
 namespace vlcache {

@@ -4,7 +4,7 @@
 
 #include "engine/engine.h"
 #include "engine/engine_caches.h"
-#include "model/cell_hashes.h"
+#include "model/images/cell_hashes.h"
 
 namespace vlcache {
 

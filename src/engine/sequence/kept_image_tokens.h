@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/prompt/prompt.h"
-#include "model/image_tiles.h"
+#include "model/images/image_tiles.h"
 #include "policy/policy.h"
 
 namespace vlcache {

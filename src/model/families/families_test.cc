@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "model/anyres.h"
+#include "model/images/anyres.h"
 #include "tests/testing.h"
 
 namespace vlcache {

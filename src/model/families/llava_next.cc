@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "model/anyres.h"
 #include "model/families/families.h"
+#include "model/images/anyres.h"
 #include "model/processors/image_processor.h"
 
 namespace vlcache {

@@ -6,7 +6,7 @@
 
 #include "io/image/image.h"
 #include "io/image/resize.h"
-#include "model/image_tiles.h"
+#include "model/images/image_tiles.h"
 #include "model/processors/image_processor.h"
 #include "model/processors/settings.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "io/image/image.h"
-#include "model/image_tiles.h"
+#include "model/images/image_tiles.h"
 #include "model/processors/settings.h"
 
 namespace vlcache {

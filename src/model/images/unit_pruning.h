@@ -7,7 +7,7 @@
 #include <span>
 
 #include "io/image/image.h"
-#include "model/image_tiles.h"
+#include "model/images/image_tiles.h"
 
 namespace vlcache {
 

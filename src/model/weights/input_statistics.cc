@@ -1,4 +1,4 @@
-#include "model/input_statistics.h"
+#include "model/weights/input_statistics.h"
 
 #include <algorithm>
 #include <cmath>

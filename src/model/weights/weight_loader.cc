@@ -1,4 +1,4 @@
-#include "model/weight_loader.h"
+#include "model/weights/weight_loader.h"
 
 #include <xxhash.h>
 
@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "base/threads.h"
-#include "model/code_rows.h"
+#include "model/weights/code_rows.h"
 #include "ops/quantiser.h"
 
 namespace vlcache {

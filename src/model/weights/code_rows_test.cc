@@ -1,5 +1,5 @@
 // Rows of fused matrices of codes: across their bounds, and of heads whose rotation pairs rows.
-#include "model/code_rows.h"
+#include "model/weights/code_rows.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -12,10 +12,10 @@
 
 #include "base/buffer.h"
 #include "model/config.h"
-#include "model/input_statistics.h"
-#include "model/packed_weights.h"
-#include "model/tensor_source.h"
-#include "model/weight_forms.h"
+#include "model/weights/input_statistics.h"
+#include "model/weights/packed_weights.h"
+#include "model/weights/tensor_source.h"
+#include "model/weights/weight_forms.h"
 #include "ops/backend.h"
 
 namespace vlcache {

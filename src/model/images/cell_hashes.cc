@@ -1,4 +1,4 @@
-#include "model/cell_hashes.h"
+#include "model/images/cell_hashes.h"
 
 #include <algorithm>
 #include <cstring>

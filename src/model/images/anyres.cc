@@ -1,5 +1,5 @@
 // The arithmetic is that of transformers' unpad_image, whose roundings decide the number of tokens.
-#include "model/anyres.h"
+#include "model/images/anyres.h"
 
 #include <algorithm>
 #include <cstdio>

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "model/weights.h"
+#include "model/weights/weights.h"
 
 struct XXH3_state_s;  // of xxhash.h
 

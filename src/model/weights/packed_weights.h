@@ -9,7 +9,7 @@
 #include <string>
 
 #include "io/packed/packed_cache.h"
-#include "model/weight_forms.h"
+#include "model/weights/weight_forms.h"
 #include "ops/backend.h"
 
 namespace vlcache {

@@ -1,4 +1,4 @@
-#include "model/weights.h"
+#include "model/weights/weights.h"
 
 #include <algorithm>
 #include <array>
@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "model/family.h"
 #include "model/projector.h"
-#include "model/weight_loader.h"
+#include "model/weights/weight_loader.h"
 
 namespace vlcache {
 namespace {

@@ -1,4 +1,4 @@
-#include "model/packed_weights.h"
+#include "model/weights/packed_weights.h"
 
 #include <cstring>
 #include <filesystem>
@@ -6,7 +6,7 @@
 
 #include "base/at.h"
 #include "base/error.h"
-#include "model/weights.h"
+#include "model/weights/weights.h"
 #include "ops/quantiser.h"
 
 namespace vlcache {

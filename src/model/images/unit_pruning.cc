@@ -1,4 +1,4 @@
-#include "model/unit_pruning.h"
+#include "model/images/unit_pruning.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "model/image_tiles.h"
+#include "model/images/image_tiles.h"
 
 #include <cstring>
 #include <string>

@@ -1,6 +1,6 @@
 // Which cells are dropped, against tables made by hand; and the encoder without them, against one that computes all and
 // hides them.
-#include "model/cell_dedup.h"
+#include "model/images/cell_dedup.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 
 #include "base/error.h"
 #include "io/checkpoint/checkpoint.h"
+#include "model/images/patch_grid.h"
 #include "model/model.h"
-#include "model/patch_grid.h"
 #include "ops/ref/ref_impl.h"
 #include "tests/fixture_cases.h"
 

@@ -1,5 +1,5 @@
 // A model from its packed file is the model that was quantised, to the bit; and the file is of no other model.
-#include "model/packed_weights.h"
+#include "model/weights/packed_weights.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

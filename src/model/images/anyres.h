@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "model/config.h"
-#include "model/image_tiles.h"
+#include "model/images/image_tiles.h"
 
 namespace vlcache {
 

@@ -1,4 +1,4 @@
-#include "model/cell_dedup.h"
+#include "model/images/cell_dedup.h"
 
 #include <algorithm>
 #include <cmath>

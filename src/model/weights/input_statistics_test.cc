@@ -1,5 +1,5 @@
 // What inputs weigh, by hand; and that each matrix that is quantised by weights is observed.
-#include "model/input_statistics.h"
+#include "model/weights/input_statistics.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

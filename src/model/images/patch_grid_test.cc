@@ -1,5 +1,5 @@
 // Orders and positions of patches; expected values from transformers 5.23's vision_utils.
-#include "model/patch_grid.h"
+#include "model/images/patch_grid.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "model/patch_grid.h"
+#include "model/images/patch_grid.h"
 
 #include <algorithm>
 #include <cmath>

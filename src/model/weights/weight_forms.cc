@@ -1,4 +1,4 @@
-#include "model/weight_forms.h"
+#include "model/weights/weight_forms.h"
 
 #include "base/error.h"
 

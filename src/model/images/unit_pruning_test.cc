@@ -1,5 +1,5 @@
 // Which cells of a unit are dropped, against tables made by hand.
-#include "model/unit_pruning.h"
+#include "model/images/unit_pruning.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Which tokens a changed pixel belongs to, in images of every layout.
-#include "model/cell_hashes.h"
+#include "model/images/cell_hashes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "model/code_rows.h"
+#include "model/weights/code_rows.h"
 
 #include <algorithm>
 

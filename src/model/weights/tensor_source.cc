@@ -1,4 +1,4 @@
-#include "model/tensor_source.h"
+#include "model/weights/tensor_source.h"
 
 #include <algorithm>
 #include <cmath>
