@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "ops/factory.h"
-#include "reuse/prefix_cache.h"
+#include "reuse/prefix/prefix_cache.h"
 
 namespace vlcache {
 namespace {

@@ -39,6 +39,14 @@ ROOMS = {
         "disk": {""},
         "redis": {""},
     },
+    "reuse": {
+        "": set(),
+        "prefix": {""},
+        "image": {""},
+        "choose": set(),
+        "evidence": {"choose"},
+        "simulate": {"", "choose", "prefix"},
+    },
     "engine": {
         "sampling": set(),
         "hooks": set(),

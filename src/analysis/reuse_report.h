@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "analysis/kv_error.h"
-#include "reuse/reuse_plan.h"
+#include "reuse/evidence/reuse_plan.h"
 
 namespace vlcache {
 

@@ -13,8 +13,8 @@
 #include "analysis/kv_error.h"
 #include "engine/engine.h"
 #include "engine/request.h"
-#include "reuse/image_kv.h"
-#include "reuse/reuse_plan.h"
+#include "reuse/evidence/reuse_plan.h"
+#include "reuse/image/image_kv.h"
 
 namespace vlcache {
 

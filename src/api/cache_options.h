@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "reuse/image_kv_form.h"
-#include "reuse/prefix_saver.h"
+#include "reuse/image/image_kv_form.h"
+#include "reuse/prefix/prefix_saver.h"
 #include "store/disk/tier.h"
 #include "store/redis/tier.h"
 

@@ -11,9 +11,9 @@
 
 #include "base/model_files.h"
 #include "engine/request.h"
-#include "reuse/image_kv_form.h"
-#include "reuse/reuse_counts.h"
-#include "reuse/reuse_plan.h"
+#include "reuse/evidence/reuse_counts.h"
+#include "reuse/evidence/reuse_plan.h"
+#include "reuse/image/image_kv_form.h"
 
 namespace vlcache {
 

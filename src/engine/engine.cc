@@ -13,8 +13,8 @@
 #include "io/tokenizer/tokenizer.h"
 #include "model/processors/image_processor.h"
 #include "model/processors/video_processor.h"
-#include "reuse/prefix_cache.h"
-#include "reuse/prefix_store.h"
+#include "reuse/prefix/prefix_cache.h"
+#include "reuse/prefix/prefix_store.h"
 
 namespace vlcache {
 namespace {

@@ -18,7 +18,7 @@
 #include "engine/sequence/stepper.h"
 #include "model/model.h"
 #include "ops/factory.h"
-#include "reuse/prefix_saver.h"
+#include "reuse/prefix/prefix_saver.h"
 
 namespace vlcache {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "engine/engine.h"
-#include "reuse/prefix_cache.h"
-#include "reuse/prefix_saver.h"
-#include "reuse/prefix_store.h"
+#include "reuse/prefix/prefix_cache.h"
+#include "reuse/prefix/prefix_saver.h"
+#include "reuse/prefix/prefix_store.h"
 #include "store/tier_chain.h"
 
 namespace vlcache {

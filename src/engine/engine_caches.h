@@ -12,10 +12,10 @@
 #include "model/images/image_tiles.h"
 #include "model/model.h"
 #include "reuse/cache_budget.h"
-#include "reuse/image_prefetch.h"
-#include "reuse/image_store.h"
-#include "reuse/reuse_rules.h"
-#include "reuse/similar_images.h"
+#include "reuse/choose/reuse_rules.h"
+#include "reuse/image/image_prefetch.h"
+#include "reuse/image/image_store.h"
+#include "reuse/image/similar_images.h"
 
 namespace vlcache {
 

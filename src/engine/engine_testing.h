@@ -14,7 +14,7 @@
 #include "engine/request.h"
 #include "engine/scheduler/scheduler.h"
 #include "policy/registry.h"
-#include "reuse/prefix_cache.h"
+#include "reuse/prefix/prefix_cache.h"
 
 namespace vlcache {
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "reuse/image_store.h"
-#include "reuse/prefix_cache.h"
-#include "reuse/prefix_store.h"
+#include "reuse/image/image_store.h"
+#include "reuse/prefix/prefix_cache.h"
+#include "reuse/prefix/prefix_store.h"
 
 namespace vlcache {
 

@@ -2,9 +2,9 @@
 
 #include "base/error.h"
 #include "engine/engine_caches.h"
-#include "reuse/image_kv.h"
-#include "reuse/prefix_cache.h"
-#include "reuse/prefix_saver.h"
+#include "reuse/image/image_kv.h"
+#include "reuse/prefix/prefix_cache.h"
+#include "reuse/prefix/prefix_saver.h"
 
 namespace vlcache {
 

@@ -18,8 +18,8 @@
 #include "engine/prompt/prompt.h"
 #include "engine/sampling/sampler.h"
 #include "engine/sequence/kept_image_tokens.h"
-#include "reuse/image_kv_form.h"
-#include "reuse/reuse_chooser.h"
+#include "reuse/choose/reuse_chooser.h"
+#include "reuse/image/image_kv_form.h"
 
 namespace vlcache {
 

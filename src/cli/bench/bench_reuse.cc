@@ -14,8 +14,8 @@
 #include "cli/bench/bench_engine.h"
 #include "cli/terminal/progress.h"
 #include "engine/scheduler/scheduler.h"
-#include "reuse/image_kv.h"
-#include "reuse/reuse_chooser.h"
+#include "reuse/choose/reuse_chooser.h"
+#include "reuse/image/image_kv.h"
 
 namespace vlcache {
 namespace {

@@ -13,7 +13,7 @@
 #include "engine/prompt/prompt.h"
 #include "io/image/image.h"
 #include "model/processors/image_processor.h"
-#include "reuse/prefix_store.h"
+#include "reuse/prefix/prefix_store.h"
 
 namespace vlcache {
 namespace {

@@ -15,7 +15,7 @@
 #include "cli/flags/command.h"
 #include "cli/terminal/progress.h"
 #include "io/checkpoint/checkpoint.h"
-#include "reuse/reuse_plan.h"
+#include "reuse/evidence/reuse_plan.h"
 
 namespace vlcache {
 

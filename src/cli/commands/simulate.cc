@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/flags/command.h"
-#include "reuse/replay.h"
+#include "reuse/simulate/replay.h"
 
 namespace vlcache {
 namespace {

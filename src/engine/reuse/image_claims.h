@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/sha256.h"
-#include "reuse/image_store.h"
+#include "reuse/image/image_store.h"
 
 namespace vlcache {
 

@@ -5,7 +5,7 @@
 #include "engine/engine.h"
 #include "io/tokenizer/tokenizer.h"
 #include "policy/registry.h"
-#include "reuse/image_keep.h"
+#include "reuse/image/image_keep.h"
 
 namespace vlcache {
 namespace {

@@ -5,7 +5,7 @@
 #include "engine/engine_caches.h"
 #include "engine/engine_testing.h"
 #include "engine/scheduler/scheduler.h"
-#include "reuse/prefix_cache.h"
+#include "reuse/prefix/prefix_cache.h"
 
 namespace vlcache {
 namespace {

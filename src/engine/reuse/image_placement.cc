@@ -5,8 +5,8 @@
 #include "base/error.h"
 #include "engine/engine.h"
 #include "engine/engine_caches.h"
-#include "reuse/image_keep.h"
-#include "reuse/reuse_rules.h"
+#include "reuse/choose/reuse_rules.h"
+#include "reuse/image/image_keep.h"
 
 namespace vlcache {
 namespace {

@@ -1,7 +1,7 @@
 // Images of which some tokens are kept: the others are missing, as if they had been evicted.
 #include "engine/reuse/loaded_image_source.h"
 #include "engine/reuse/reuse_testing.h"
-#include "reuse/image_keep.h"
+#include "reuse/image/image_keep.h"
 
 namespace vlcache {
 namespace {

@@ -9,9 +9,9 @@
 
 #include "engine/sequence/sequence.h"
 #include "model/rope.h"
-#include "reuse/image_kv.h"
-#include "reuse/image_store.h"
-#include "reuse/recompute_plan.h"
+#include "reuse/choose/recompute_plan.h"
+#include "reuse/image/image_kv.h"
+#include "reuse/image/image_store.h"
 
 namespace vlcache {
 

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "engine/reuse/reuse_testing.h"
-#include "reuse/reuse_chooser.h"
+#include "reuse/choose/reuse_chooser.h"
 
 namespace vlcache {
 namespace {

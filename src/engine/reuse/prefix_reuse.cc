@@ -5,9 +5,9 @@
 
 #include "engine/engine.h"
 #include "engine/engine_caches.h"
-#include "reuse/prefix_saver.h"
-#include "reuse/prefix_store.h"
-#include "reuse/reuse_rules.h"
+#include "reuse/choose/reuse_rules.h"
+#include "reuse/prefix/prefix_saver.h"
+#include "reuse/prefix/prefix_store.h"
 
 namespace vlcache {
 namespace {

@@ -7,9 +7,9 @@
 #include "base/function_ref.h"
 #include "engine/request.h"
 #include "engine/reuse/image_placement.h"
-#include "reuse/image_store.h"
-#include "reuse/prefix_cache.h"
-#include "reuse/prefix_store.h"
+#include "reuse/image/image_store.h"
+#include "reuse/prefix/prefix_cache.h"
+#include "reuse/prefix/prefix_store.h"
 
 namespace vlcache {
 

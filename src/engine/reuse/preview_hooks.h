@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/reuse/loaded_image_source.h"
-#include "reuse/reuse_chooser.h"
+#include "reuse/choose/reuse_chooser.h"
 
 namespace vlcache {
 

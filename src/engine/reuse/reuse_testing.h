@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/engine_testing.h"
-#include "reuse/image_kv.h"
+#include "reuse/image/image_kv.h"
 
 namespace vlcache {
 

@@ -8,7 +8,7 @@
 
 #include "engine/engine.h"
 #include "engine/engine_caches.h"
-#include "reuse/prefix_cache.h"
+#include "reuse/prefix/prefix_cache.h"
 
 namespace vlcache {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "engine/prompt/prompt_images.h"
 #include "engine/request.h"
-#include "reuse/image_kv.h"
+#include "reuse/image/image_kv.h"
 
 namespace vlcache {
 

@@ -15,7 +15,7 @@
 #include "base/json.h"
 #include "engine/engine_testing.h"
 #include "engine/scheduler/scheduler.h"
-#include "reuse/prefix_cache.h"
+#include "reuse/prefix/prefix_cache.h"
 #include "store/disk/tier.h"
 
 namespace vlcache {

@@ -13,7 +13,7 @@
 #include "engine/reuse/prefix_load.h"
 #include "engine/scheduler/image_jobs.h"
 #include "engine/scheduler/request_state.h"
-#include "reuse/prefix_tree.h"
+#include "reuse/prefix/prefix_tree.h"
 
 namespace vlcache {
 

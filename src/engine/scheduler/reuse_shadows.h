@@ -7,7 +7,7 @@
 
 #include "engine/engine.h"
 #include "engine/request.h"
-#include "reuse/reuse_counts.h"
+#include "reuse/evidence/reuse_counts.h"
 
 namespace vlcache {
 

@@ -1,0 +1,139 @@
+// PrefixCache: the KV of prompts and answers from their beginning on, in the pages where it was computed. Prompts with
+// a common prefix share these pages (RadixAttention, arXiv:2312.07104).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "base/sha256.h"
+#include "cache/kv_cache.h"
+#include "cache/page_pools.h"
+#include "reuse/cache_budget.h"
+#include "reuse/prefix/prefix_tree.h"
+
+namespace vlcache {
+
+// A prefix tree whose pages are paid from a budget: which entries it evicts, and what it stores, whatever its pages
+// stand for.
+class BudgetedPrefixes {
+ public:
+  // page_bytes: of the page_size elements of a page. Budget and owner must outlive it.
+  BudgetedPrefixes(CacheBudget& budget, PageGroupOwner& owner, int32_t page_size, int64_t page_bytes);
+
+  PrefixTree& tree() { return tree_; }
+  const PrefixTree& tree() const { return tree_; }
+  // Number of pages for which the budget has room.
+  int64_t max_pages() const { return budget_.max_bytes() / page_bytes_; }
+  // Stores as much of `key` as the budget has room for. make(i): the i-th page, with a reference that is handed over.
+  // `cost`: of recomputing an element. False: nothing new was stored.
+  bool keep(std::span<const Element> key, double cost, FunctionRef<PageGroup(int32_t)> make);
+
+ private:
+  // Priorities as in the cache budget's other caches, except that being stored does not count as a use: most prompts
+  // arrive once, and would evict images, which fit into any prompt. With a tenth of a use, prefixes that are no longer
+  // requested age, too.
+  class Clock final : public EvictionClock {
+   public:
+    Clock(CacheBudget& budget, int64_t page_bytes) : budget_(budget), page_bytes_(page_bytes) {}
+    double priority(double n_uses, double cost) override { return budget_.priority(n_uses - 0.9, cost, page_bytes_); }
+    void went(double priority) override { budget_.went(priority); }
+
+   private:
+    CacheBudget& budget_;
+    int64_t page_bytes_;
+  };
+
+  CacheBudget& budget_;
+  PageGroupOwner& owner_;
+  int32_t page_size_;
+  int64_t page_bytes_;
+  Clock clock_;
+  PrefixTree tree_;
+};
+
+// Its pages lie in the pool of the running sequences, and are evicted when these find no other free page.
+class PrefixCache final : public CacheBudget::Member, public PageReserve {
+ public:
+  // Budget and pools must outlive it; the pools ask it to free pages from now on.
+  PrefixCache(CacheBudget& budget, PagePools& pools, const KvShape& shape);
+  ~PrefixCache() override;
+
+  // The elements of keys: token ids as they are, and rows of the content that identifies an image's KV. Different
+  // contents have different elements, also after eviction and recurrence.
+  Element image_row(const Sha256Digest& content, int32_t row);
+
+  // Number of leading elements of the key that are cached; does not count as a use.
+  int32_t n_known(std::span<const Element> key) { return static_cast<int32_t>(prefixes_.tree().n_common(key)); }
+  // Gives `cache`, which is empty, the KV of all of `key`, which must be cached. It is not evicted while the pin lives.
+  PrefixTree::Pin share(std::span<const Element> key, KvCache& cache);
+  // Keeps the pages of a cache that is complete and holds `key` from its beginning on, as far as the budget has room. A
+  // partly filled last page is kept as it is: it must not be written to any more. `ms_per_token`: time to recompute it.
+  void keep(std::span<const Element> key, const KvCache& cache, double ms_per_token);
+  void clear();
+  // The cached part of `key` is not evicted for the budget; running sequences still get its pages if they need them,
+  // those of the latest holds first.
+  CacheHold hold(std::span<const Element> key);
+  // Version counter; changes with the contents.
+  int64_t version() const { return version_; }
+
+  // Called before pages are evicted, not for clear(): PrefixTree::on_evict. The pages are still there.
+  void on_evict(PrefixTree::EvictionListener listener);
+  // The page of a group in a column, as KvCache counts them: all heads of all layers.
+  std::span<const std::byte> page(PageGroup group, int32_t column) const { return groups_.page(group, column); }
+
+  CacheStats stats() const { return {.n_evictions = n_evictions_, .bytes = bytes()}; }
+  // Visits the pages that it holds.
+  void for_each_page(FunctionRef<void(const PagePool& pool, int32_t page)> visit) const {
+    groups_.for_each_page(visit);
+  }
+  // Bytes of 64 tokens in all layers and heads.
+  int64_t group_bytes() const { return group_bytes_; }
+  // Number of groups for which the budget has room.
+  int64_t max_groups() const { return prefixes_.max_pages(); }
+
+  // CacheBudget::Member.
+  int64_t bytes() const override { return prefixes_.tree().n_pages() * group_bytes_; }
+  double least_priority() const override { return prefixes_.tree().least_priority(); }
+  void evict_least() override { evict(1); }
+  // PageReserve.
+  bool free_pages() override;
+
+ private:
+  // The pages of 64 tokens over all layers and heads, counted as one.
+  class Groups final : public PageGroupOwner {
+   public:
+    Groups(PagePools& pools, const KvShape& shape);
+    // Shares the i-th page of every head; the caller holds one reference.
+    PageGroup make(const KvCache& cache, int32_t i);
+    std::span<const int32_t> pages(PageGroup group) const;
+    std::span<const std::byte> page(PageGroup group, int32_t column) const;
+    void retain(PageGroup group) override { ++references_[static_cast<size_t>(group)]; }
+    void release(PageGroup group) override;
+    void for_each_page(FunctionRef<void(const PagePool& pool, int32_t page)> visit) const;
+
+   private:
+    std::vector<PagePool*> pool_of_;  // [n_columns], as KvCache counts them
+    std::vector<int32_t> pages_;      // [n_groups, n_columns]
+    std::vector<int32_t> references_, free_;
+  };
+  int64_t evict(int64_t n_groups);
+  bool give_up_hold();
+  void forget_contents();
+
+  CacheBudget& budget_;
+  PagePools& pools_;
+  int64_t group_bytes_;
+  Groups groups_;
+  BudgetedPrefixes prefixes_;
+  PrefixTree::EvictionListener listener_;
+  std::map<int64_t, PrefixTree::Pin> holds_;  // in the order of requests
+  int64_t next_hold_ = 0, version_ = 0;
+  std::map<Sha256Digest, int64_t> contents_;  // numbers are never reused
+  int64_t next_content_ = 0;
+  size_t n_contents_to_sweep_;
+  int64_t n_evictions_ = 0, untrimmed_bytes_ = 0;
+};
+
+}  // namespace vlcache

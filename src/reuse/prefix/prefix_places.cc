@@ -1,0 +1,87 @@
+#include "reuse/prefix/prefix_places.h"
+
+#include "base/error.h"
+
+namespace vlcache {
+namespace {
+
+class ComputedKv final : public PrefixKv {
+ public:
+  ComputedKv(PrefixStore& store, KvCache cache, PrefixTree::Pin pin = {})
+      : store_(store), pin_(std::move(pin)), cache_(std::move(cache)) {}
+
+  int32_t end_at(int32_t n) override {
+    cache_.truncate(n);
+    try {
+      cache_.clear_tails();
+    } catch (const Error&) {  // no page is free for a copy of the last one
+      return n / kPageSlots * kPageSlots;
+    }
+    return n;
+  }
+  int64_t save(const PrefixStore::Piece& piece, const PrefixStore::Worth& worth) override {
+    return store_.save(piece, cache_, worth);
+  }
+
+ private:
+  PrefixStore& store_;
+  PrefixTree::Pin pin_;
+  KvCache cache_;
+};
+
+class CachedPages final : public PrefixKv {
+ public:
+  CachedPages(PrefixStore& store, const PrefixCache& cache, std::span<const PageGroup> groups)
+      : store_(store), cache_(cache), groups_(groups) {}
+
+  int32_t end_at(int32_t n) override { return n; }
+  int64_t save(const PrefixStore::Piece& piece, const PrefixStore::Worth& worth) override {
+    const auto page_of = [&](int32_t column, int32_t page) {
+      return cache_.page(groups_[static_cast<size_t>(page)], column);
+    };
+    return store_.save(piece, page_of, worth);
+  }
+
+ private:
+  PrefixStore& store_;
+  const PrefixCache& cache_;
+  std::span<const PageGroup> groups_;
+};
+
+class StoredPrefixes final : public PrefixPlaces {
+ public:
+  StoredPrefixes(PrefixStore& store, PrefixCache& cache, std::function<KvCache()> empty)
+      : store_(store), cache_(cache), empty_(std::move(empty)) {}
+
+  void on_evict(PrefixTree::EvictionListener listener) override { cache_.on_evict(std::move(listener)); }
+  int32_t n_known(std::span<const Element> key) override { return cache_.n_known(key); }
+  std::unique_ptr<PrefixKv> copy(std::span<const Element> key) override {
+    KvCache kv = empty_();
+    PrefixTree::Pin pin = cache_.share(key, kv);
+    return std::make_unique<ComputedKv>(store_, std::move(kv), std::move(pin));
+  }
+  std::unique_ptr<PrefixKv> pages(std::span<const PageGroup> groups) override {
+    return std::make_unique<CachedPages>(store_, cache_, groups);
+  }
+  bool is_near(const PrefixStore::Piece& piece) override { return store_.is_near(piece); }
+  bool takes(const PrefixStore::Piece& piece) override { return store_.takes(piece); }
+  bool flush(Deadline deadline) override { return store_.flush(deadline); }
+
+ private:
+  PrefixStore& store_;
+  PrefixCache& cache_;
+  std::function<KvCache()> empty_;
+};
+
+}  // namespace
+
+std::unique_ptr<PrefixPlaces> make_prefix_places(PrefixStore& store, PrefixCache& cache,
+                                                 std::function<KvCache()> empty) {
+  return std::make_unique<StoredPrefixes>(store, cache, std::move(empty));
+}
+
+std::unique_ptr<PrefixKv> prefix_kv(PrefixStore& store, KvCache cache) {
+  return std::make_unique<ComputedKv>(store, std::move(cache));
+}
+
+}  // namespace vlcache
