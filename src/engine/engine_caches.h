@@ -15,7 +15,7 @@
 #include "reuse/choose/reuse_rules.h"
 #include "reuse/image/image_prefetch.h"
 #include "reuse/image/image_store.h"
-#include "reuse/image/similar_images.h"
+#include "reuse/image/similar_image_index.h"
 
 namespace vlcache {
 
@@ -58,7 +58,7 @@ class EngineCaches {
   // An image stood where its KV could not be recorded for others. True: not for the first time.
   bool lacks_origin_again(const Sha256Digest& image) { return images_without_origin_.again(image); }
   // Images whose KV other images may take, as far as requests with ReuseOptions::similar have shown what is in them.
-  SimilarImages& similar_images() { return similar_images_; }
+  SimilarImageIndex& similar_images() { return similar_images_; }
   // Whether memory has an image's embeddings and, with_kv, its KV.
   bool holds_image(const Sha256Digest& key, bool with_kv) const;
 
@@ -86,7 +86,7 @@ class EngineCaches {
   std::unique_ptr<ImagePrefetch> image_prefetch_;
   std::unique_ptr<PrefixStore> prefix_store_;
   std::unique_ptr<PrefixSaver> prefix_saver_;
-  SimilarImages similar_images_;
+  SimilarImageIndex similar_images_;
   CacheTotals counts_;
   double recent_tokens_ = 0, recent_ms_ = 0;  // of prompts
   std::set<Sha256Digest> images_in_work_;

@@ -83,7 +83,7 @@ struct ReuseOptions {
   bool required = false;            // an error if the chooser cannot be used
   bool one_image_only = false;      // the chooser was measured for prompts with one image, and is used for no others
   ReuseOrigin origin = ReuseOrigin::kFirst;
-  // With `chooser`: an image of which no KV is cached takes that of a similar one (SimilarImages), once.
+  // With `chooser`: an image of which no KV is cached takes that of a similar one (SimilarImageIndex), once.
   bool similar = false;
   // Of an image that is repeated by itself (RepeatedImage): the tokens to keep; empty until they are chosen. Shared by
   // the policy that chooses and the recording that waits for it.

@@ -31,7 +31,7 @@ std::optional<SimilarKv::Found> SimilarKv::find(const PromptImage& image, size_t
   const ImageTiles& tiles = prompt_.images[number];
   if (!allowed_ || tiles.hashes == nullptr) return {};
   DigestCache& cached = engine_.caches().image_kv();
-  SimilarImages& similar = engine_.caches().similar_images();
+  SimilarImageIndex& similar = engine_.caches().similar_images();
   const auto other = similar.find(image.key, shape(number), *tiles.hashes, [&](const Sha256Digest& key) {
     return (!again || key == *again) && cached.contains(key);
   });

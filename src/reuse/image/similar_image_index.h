@@ -1,5 +1,5 @@
-// SimilarImages finds the image, among those whose KV is kept, that most of a new image equals: a page with an edited
-// line, the next frame.
+// SimilarImageIndex finds the image, among those whose KV is kept, that most of a new image equals: a page with an
+// edited line, the next frame.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace vlcache {
 
-class SimilarImages {
+class SimilarImageIndex {
  public:
   // [n_tokens] A digest of what each token of an image shows (cell_hashes).
   using Cells = std::shared_ptr<const std::vector<uint64_t>>;

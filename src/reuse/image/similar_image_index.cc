@@ -1,4 +1,4 @@
-#include "reuse/image/similar_images.h"
+#include "reuse/image/similar_image_index.h"
 
 #include <iterator>
 
@@ -9,7 +9,7 @@ constexpr size_t kMaxServed = 1 << 16;
 
 }  // namespace
 
-void SimilarImages::put(const Sha256Digest& image, const Sha256Digest& shape, Cells cells) {
+void SimilarImageIndex::put(const Sha256Digest& image, const Sha256Digest& shape, Cells cells) {
   if (cells == nullptr || cells->empty() || cells->size() > kMaxCells) return;
   if (const auto known = by_image_.find(image); known != by_image_.end()) forget(known->second);
   n_cells_ += cells->size();
@@ -18,15 +18,15 @@ void SimilarImages::put(const Sha256Digest& image, const Sha256Digest& shape, Ce
   while (entries_.size() > kMaxImages || n_cells_ > kMaxCells) forget(std::prev(entries_.end()));
 }
 
-void SimilarImages::forget(std::list<Entry>::iterator at) {
+void SimilarImageIndex::forget(std::list<Entry>::iterator at) {
   n_cells_ -= at->cells->size();
   by_image_.erase(at->image);
   entries_.erase(at);
 }
 
-std::optional<SimilarImages::Found> SimilarImages::find(const Sha256Digest& image, const Sha256Digest& shape,
-                                                        const std::vector<uint64_t>& cells,
-                                                        FunctionRef<bool(const Sha256Digest& image)> usable) {
+std::optional<SimilarImageIndex::Found> SimilarImageIndex::find(const Sha256Digest& image, const Sha256Digest& shape,
+                                                                const std::vector<uint64_t>& cells,
+                                                                FunctionRef<bool(const Sha256Digest& image)> usable) {
   auto best = entries_.end();
   size_t most = 0;
   for (auto at = entries_.begin(); at != entries_.end(); ++at) {
@@ -43,12 +43,12 @@ std::optional<SimilarImages::Found> SimilarImages::find(const Sha256Digest& imag
   return Found{best->image, best->cells};
 }
 
-bool SimilarImages::first_time(const Sha256Digest& image) {
+bool SimilarImageIndex::first_time(const Sha256Digest& image) {
   if (served_.size() >= kMaxServed) served_.clear();
   return served_.insert(image).second;
 }
 
-void SimilarImages::clear() {
+void SimilarImageIndex::clear() {
   served_.clear();
   entries_.clear();
   by_image_.clear();
