@@ -13,7 +13,7 @@
 
 #include "base/threads.h"
 #include "ops/cpu/attention/attention.h"
-#include "ops/cpu/kv_pages.h"
+#include "ops/cpu/attention/kv_pages.h"
 #include "ops/limits.h"
 
 namespace vlcache {

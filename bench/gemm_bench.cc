@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "base/threads.h"
-#include "ops/cpu/matmul.h"
+#include "ops/cpu/matmul/matmul.h"
 #include "ops/cpu/packed.h"
-#include "ops/cpu/quant_panel.h"
+#include "ops/cpu/quant/quant_panel.h"
 #include "ops/limits.h"
 #include "ops/quantiser.h"
 

@@ -9,7 +9,7 @@
 #ifndef VLCACHE_REF_ONLY
 #include "ops/cpu/cpu_backend.h"
 #include "ops/cpu/cpu_features.h"
-#include "ops/cpu/limits.h"
+#include "ops/cpu/limits/limits.h"
 #endif
 
 namespace vlcache {

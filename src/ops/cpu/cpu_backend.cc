@@ -2,10 +2,10 @@
 
 #include "base/error.h"
 #include "ops/cpu/attention/attention.h"
-#include "ops/cpu/kv_pages.h"
-#include "ops/cpu/matmul.h"
+#include "ops/cpu/attention/kv_pages.h"
+#include "ops/cpu/matmul/matmul.h"
 #include "ops/cpu/packed.h"
-#include "ops/cpu/quant_panel.h"
+#include "ops/cpu/quant/quant_panel.h"
 #include "ops/cpu/rope.h"
 #include "ops/cpu/row_ops.h"
 

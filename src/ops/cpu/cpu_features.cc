@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 #include "base/signals.h"
-#include "ops/cpu/limits.h"
+#include "ops/cpu/limits/limits.h"
 
 namespace vlcache::cpu {
 namespace {

@@ -3,8 +3,8 @@
 #include <cstring>
 #include <limits>
 
+#include "ops/cpu/attention/kv_pages.h"
 #include "ops/cpu/attention/tile.h"
-#include "ops/cpu/kv_pages.h"
 
 namespace vlcache::cpu {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "ops/backend.h"
-#include "ops/cpu/kv_pages.h"
+#include "ops/cpu/attention/kv_pages.h"
 
 namespace vlcache::cpu::testing {
 

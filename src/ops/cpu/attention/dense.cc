@@ -5,8 +5,8 @@
 
 #include "base/threads.h"
 #include "ops/cpu/attention/attention.h"
+#include "ops/cpu/attention/kv_pages.h"
 #include "ops/cpu/attention/tile_runner.h"
-#include "ops/cpu/kv_pages.h"
 
 namespace vlcache::cpu {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ops/cpu/kv_pages.h"
+#include "ops/cpu/attention/kv_pages.h"
 
 namespace vlcache::cpu {
 namespace {

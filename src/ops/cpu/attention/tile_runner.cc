@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "base/threads.h"
+#include "ops/cpu/attention/kv_pages.h"
 #include "ops/cpu/attention/merge.h"
-#include "ops/cpu/kv_pages.h"
 
 namespace vlcache::cpu {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "ops/cpu/quant_values.h"
+#include "ops/cpu/quant/quant_values.h"
 
 namespace vlcache::cpu {
 namespace {

@@ -1,4 +1,4 @@
-#include "ops/cpu/kv_pages.h"
+#include "ops/cpu/attention/kv_pages.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,7 +1,7 @@
 // The bf16 peak: independent chains of dot products that never touch memory.
 #include <immintrin.h>
 
-#include "ops/cpu/limits_kernels.h"
+#include "ops/cpu/limits/limits_kernels.h"
 
 namespace vlcache::cpu {
 

@@ -1,4 +1,4 @@
-#include "ops/cpu/limits.h"
+#include "ops/cpu/limits/limits.h"
 
 #include <algorithm>
 #include <atomic>
@@ -11,16 +11,16 @@
 #include "base/error.h"
 #include "base/threads.h"
 #include "ops/cpu/cpu_features.h"
-#include "ops/cpu/limits_kernels.h"
-#include "ops/cpu/quant_kernel.h"
+#include "ops/cpu/limits/limits_kernels.h"
+#include "ops/cpu/quant/quant_kernel.h"
 #include "ops/cpu/simd.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "ops/cpu/limits.cc"
+#define HWY_TARGET_INCLUDE "ops/cpu/limits/limits.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "ops/cpu/quant-inl.h"
+#include "ops/cpu/quant/quant-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace vlcache::cpu::HWY_NAMESPACE {

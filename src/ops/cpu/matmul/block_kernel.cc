@@ -1,4 +1,4 @@
-#include "ops/cpu/block_kernel.h"
+#include "ops/cpu/matmul/block_kernel.h"
 
 #include <algorithm>
 
@@ -8,7 +8,7 @@
 #include "ops/cpu/simd.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "ops/cpu/block_kernel.cc"
+#define HWY_TARGET_INCLUDE "ops/cpu/matmul/block_kernel.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 

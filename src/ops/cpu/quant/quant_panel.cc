@@ -1,4 +1,4 @@
-#include "ops/cpu/quant_panel.h"
+#include "ops/cpu/quant/quant_panel.h"
 
 #include <algorithm>
 #include <cstring>

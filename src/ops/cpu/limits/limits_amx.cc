@@ -1,6 +1,6 @@
 // The bf16 peak of AMX: four chains of products of tiles that never touch memory.
 #include "ops/cpu/amx.h"
-#include "ops/cpu/limits_kernels.h"
+#include "ops/cpu/limits/limits_kernels.h"
 
 namespace vlcache::cpu {
 

@@ -5,7 +5,7 @@
 // outputs and 2048 inputs. While other tenants take the caches: 19 and 20; of 5632 inputs 12 and 13, and 9 without a
 // cut of the inputs. Within a block, the order of outputs, inputs and rows changed little, and so did prefetching the
 // next block between products.
-#include "ops/cpu/amx_product.h"
+#include "ops/cpu/matmul/amx_product.h"
 
 #include <unistd.h>
 
@@ -14,8 +14,8 @@
 #include <functional>
 
 #include "base/threads.h"
-#include "ops/cpu/epilogue.h"
-#include "ops/cpu/panel_kernel.h"
+#include "ops/cpu/matmul/epilogue.h"
+#include "ops/cpu/matmul/panel_kernel.h"
 
 namespace vlcache::cpu {
 namespace {

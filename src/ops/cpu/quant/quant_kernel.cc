@@ -1,6 +1,6 @@
 // A few rows with the codes of quantised panels, on any vector unit: codes become bytes in dwords of four inputs, one
 // output a lane.
-#include "ops/cpu/quant_kernel.h"
+#include "ops/cpu/quant/quant_kernel.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,11 +11,11 @@
 #include "ops/cpu/simd.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "ops/cpu/quant_kernel.cc"
+#define HWY_TARGET_INCLUDE "ops/cpu/quant/quant_kernel.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "ops/cpu/quant-inl.h"
+#include "ops/cpu/quant/quant-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace vlcache::cpu::HWY_NAMESPACE {

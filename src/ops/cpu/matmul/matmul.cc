@@ -16,7 +16,7 @@
 // Quantised weights in bf16: the codes themselves, with x as integers, for few rows and, where products of bytes are
 // faster than those of values, for many. Otherwise a panel becomes values of the compute dtype once per block of rows,
 // and the panel kernels take it from there. In f32 always the latter.
-#include "ops/cpu/matmul.h"
+#include "ops/cpu/matmul/matmul.h"
 
 #include <algorithm>
 #include <array>
@@ -24,12 +24,12 @@
 
 #include "base/error.h"
 #include "base/threads.h"
-#include "ops/cpu/block_kernel.h"
-#include "ops/cpu/epilogue.h"
+#include "ops/cpu/matmul/block_kernel.h"
+#include "ops/cpu/matmul/epilogue.h"
+#include "ops/cpu/matmul/panel_kernel.h"
 #include "ops/cpu/packed.h"
-#include "ops/cpu/panel_kernel.h"
-#include "ops/cpu/quant_kernel.h"
-#include "ops/cpu/quant_panel.h"
+#include "ops/cpu/quant/quant_kernel.h"
+#include "ops/cpu/quant/quant_panel.h"
 #include "ops/cpu/row_ops.h"
 
 namespace vlcache::cpu {
@@ -428,7 +428,8 @@ CodedRows Matmul::coded(const Tensor& x, const QuantPanels& w, int64_t group, bo
 
 Matmul::CodedProduct Matmul::prepare(const Tensor& x, const QuantPanels& w, const Tensor& y, const Epilogue& epilogue,
                                      std::byte* memory) const {
-  const bool few = x.rows() <= quant_rows({isa_, codes_.byte_dots}), one_byte = !few && codes_.activation_bits == ActivationBits::k8;
+  const bool few = x.rows() <= quant_rows({isa_, codes_.byte_dots}),
+             one_byte = !few && codes_.activation_bits == ActivationBits::k8;
   return {coded(x, w, coded_group(x.rows()), one_byte, memory), w, y, epilogue, few, one_byte};
 }
 

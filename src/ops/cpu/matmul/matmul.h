@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "ops/backend.h"
-#include "ops/cpu/amx_product.h"
 #include "ops/cpu/cpu_features.h"
+#include "ops/cpu/matmul/amx_product.h"
 #include "ops/cpu/scratch.h"
 
 namespace vlcache::cpu {

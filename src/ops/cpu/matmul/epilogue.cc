@@ -1,10 +1,10 @@
 // Bias, activation, residual and rounding in one pass over a tile that is still in L1.
-#include "ops/cpu/epilogue.h"
+#include "ops/cpu/matmul/epilogue.h"
 
 #include "ops/cpu/simd.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "ops/cpu/epilogue.cc"
+#define HWY_TARGET_INCLUDE "ops/cpu/matmul/epilogue.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 

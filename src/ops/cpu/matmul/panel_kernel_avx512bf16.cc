@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "ops/cpu/panel_kernel.h"
+#include "ops/cpu/matmul/panel_kernel.h"
 
 namespace vlcache::cpu {
 namespace {

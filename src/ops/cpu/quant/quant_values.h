@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ops/cpu/quant_panel.h"
+#include "ops/cpu/quant/quant_panel.h"
 
 namespace vlcache::cpu {
 

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "ops/cpu/amx.h"
-#include "ops/cpu/panel_kernel.h"
+#include "ops/cpu/matmul/panel_kernel.h"
 
 namespace vlcache::cpu {
 namespace {

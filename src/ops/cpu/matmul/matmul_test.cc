@@ -1,6 +1,6 @@
 // Matrix products on every instruction set, against sums in double; packing and embedding; cases that the op table does
 // not reach: capped instruction sets, rows by themselves and with others, activations over their whole range.
-#include "ops/cpu/matmul.h"
+#include "ops/cpu/matmul/matmul.h"
 
 #include <gtest/gtest.h>
 
@@ -13,8 +13,8 @@
 
 #include "base/threads.h"
 #include "ops/cpu/cpu_backend.h"
+#include "ops/cpu/matmul/panel_kernel.h"
 #include "ops/cpu/packed.h"
-#include "ops/cpu/panel_kernel.h"
 #include "ops/cpu/row_ops.h"
 
 namespace vlcache::cpu {

@@ -5,7 +5,7 @@
 
 #include "ops/backend.h"
 #include "ops/cpu/packed.h"
-#include "ops/cpu/quant_kernel.h"
+#include "ops/cpu/quant/quant_kernel.h"
 #include "ops/cpu/scratch.h"
 
 namespace vlcache::cpu {

@@ -3,15 +3,15 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "ops/cpu/quant_kernel.h"
+#include "ops/cpu/quant/quant_kernel.h"
 #include "ops/cpu/simd.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "ops/cpu/quant_rows.cc"
+#define HWY_TARGET_INCLUDE "ops/cpu/quant/quant_rows.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "ops/cpu/quant-inl.h"
+#include "ops/cpu/quant/quant-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace vlcache::cpu::HWY_NAMESPACE {

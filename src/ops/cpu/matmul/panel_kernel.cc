@@ -1,5 +1,5 @@
 // The panel kernel on any vector unit: bf16 weights are widened to f32 in registers.
-#include "ops/cpu/panel_kernel.h"
+#include "ops/cpu/matmul/panel_kernel.h"
 
 #include <hwy/cache_control.h>
 
@@ -8,7 +8,7 @@
 #include "ops/cpu/simd.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "ops/cpu/panel_kernel.cc"
+#define HWY_TARGET_INCLUDE "ops/cpu/matmul/panel_kernel.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 

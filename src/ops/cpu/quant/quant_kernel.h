@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "ops/cpu/cpu_features.h"
-#include "ops/cpu/quant_panel.h"
+#include "ops/cpu/quant/quant_panel.h"
 
 namespace vlcache::cpu {
 

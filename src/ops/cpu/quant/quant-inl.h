@@ -12,7 +12,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "ops/cpu/quant_kernel.h"
+#include "ops/cpu/quant/quant_kernel.h"
 #include "ops/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -12,10 +12,10 @@
 #include "base/at.h"
 #include "base/quant_blocks.h"
 #include "base/threads.h"
-#include "ops/cpu/matmul.h"
+#include "ops/cpu/matmul/matmul.h"
 #include "ops/cpu/packed.h"
-#include "ops/cpu/quant_kernel.h"
-#include "ops/cpu/quant_panel.h"
+#include "ops/cpu/quant/quant_kernel.h"
+#include "ops/cpu/quant/quant_panel.h"
 
 namespace vlcache::cpu {
 namespace {
