@@ -11,7 +11,7 @@
 #include <random>
 #include <string>
 
-#include "base/threads.h"
+#include "base/os/threads.h"
 #include "ops/cpu/attention/attention.h"
 #include "ops/cpu/attention/kv_pages.h"
 #include "ops/limits.h"

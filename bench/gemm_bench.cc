@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/threads.h"
+#include "base/os/threads.h"
 #include "ops/cpu/matmul/matmul.h"
 #include "ops/cpu/packed.h"
 #include "ops/cpu/quant/quant_panel.h"

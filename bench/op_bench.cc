@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/os/threads.h"
 #include "base/sha256.h"
-#include "base/threads.h"
 #include "ops/cases/op_cases.h"
 #include "ops/factory.h"
 #include "ops/limits.h"

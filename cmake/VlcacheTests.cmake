@@ -6,9 +6,9 @@
 #                  all-threads  these and those of the server and of the engine beside tiers: `make tsan`
 #                  OFF      none
 set(kernel_tests
-  "/ops/" "/model/" "/engine/" "/server/" "/tests/" "base/row_codec_test" "policy/attention_fit/"
+  "/ops/" "/model/" "/engine/" "/server/" "/tests/" "base/numeric/row_codec_test" "policy/attention_fit/"
   "cache/sweep_allocations_test" "store/disk/syscalls_test")
-set(thread_tests "base/threads_test" "/store/" "/server/http/")
+set(thread_tests "base/os/threads_test" "/store/" "/server/http/")
 set(all_thread_tests ${thread_tests} "/server/" "engine/(reuse/(slow_tiers|stored_images)|scheduler/accounting)_test")
 string(REPLACE ";" "|" VLCACHE_TESTS_kernels "${kernel_tests}")
 string(REPLACE ";" "|" VLCACHE_TESTS_threads "${thread_tests}")

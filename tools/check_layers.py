@@ -27,6 +27,12 @@ MAY_INCLUDE = {
 # Folders of a layer -> the folders of the same layer that it may include; "" stands for the files of the layer's own folder.
 # Tests may include all of their layer.
 ROOMS = {
+    "base": {
+        "": set(),
+        "contracts": {""},
+        "os": {""},
+        "numeric": {"", "os"},
+    },
     "ops/cpu": {  # a circle: the root has what kernels share (SIMD, packing) and their caller, the backend
         "quant": {""},
         "matmul": {"", "quant"},

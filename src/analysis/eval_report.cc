@@ -9,8 +9,8 @@
 
 #include "analysis/html.h"
 #include "analysis/verdicts.h"
+#include "base/contracts/kv.h"
 #include "base/format.h"
-#include "base/kv.h"
 
 namespace vlcache {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "analysis/eval_runner.h"
-#include "base/statistics.h"
+#include "base/numeric/statistics.h"
 
 namespace vlcache {
 

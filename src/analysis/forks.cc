@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/divergence.h"
+#include "base/numeric/divergence.h"
 #include "engine/scheduler/scheduler.h"
 
 namespace vlcache {

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "base/error.h"
-#include "base/threads.h"
+#include "base/os/threads.h"
 #include "engine/sequence/sequence.h"
 #include "io/tokenizer/tokenizer.h"
 #include "policy/registry.h"

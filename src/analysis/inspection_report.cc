@@ -8,8 +8,8 @@
 
 #include "analysis/html.h"
 #include "analysis/verdicts.h"
+#include "base/contracts/kv.h"
 #include "base/format.h"
-#include "base/kv.h"
 #include "io/image/encode.h"
 
 namespace vlcache {

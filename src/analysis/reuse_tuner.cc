@@ -9,8 +9,8 @@
 
 #include "analysis/forks.h"
 #include "api/request_builder.h"
-#include "base/divergence.h"
 #include "base/error.h"
+#include "base/numeric/divergence.h"
 #include "engine/scheduler/scheduler.h"
 #include "io/image/image.h"
 #include "io/tokenizer/tokenizer.h"

@@ -7,7 +7,7 @@
 
 #include "analysis/inspection_report.h"
 #include "base/format.h"
-#include "base/statistics.h"
+#include "base/numeric/statistics.h"
 
 namespace vlcache {
 namespace {

@@ -12,7 +12,7 @@
 #include "api/answer_forms.h"
 #include "api/request_fields.h"
 #include "api/reuse_choice.h"
-#include "base/model_files.h"
+#include "base/contracts/model_files.h"
 #include "engine/engine.h"
 #include "engine/request.h"
 #include "io/chat/template_input.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/model_files.h"
+#include "base/contracts/model_files.h"
 #include "engine/request.h"
 #include "reuse/evidence/reuse_counts.h"
 #include "reuse/evidence/reuse_plan.h"

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/token_constraint.h"
+#include "base/contracts/token_constraint.h"
 #include "io/chat/thought_forms.h"
 
 namespace vlcache {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/kv.h"
+#include "base/contracts/kv.h"
 
 namespace vlcache {
 

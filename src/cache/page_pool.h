@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/buffer.h"
-#include "base/kv.h"
+#include "base/contracts/kv.h"
 
 namespace vlcache {
 

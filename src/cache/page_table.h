@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "base/contracts/kv.h"
 #include "base/function_ref.h"
-#include "base/kv.h"
 #include "cache/page_pool.h"
 
 namespace vlcache {

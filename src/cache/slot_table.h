@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "base/kv.h"
+#include "base/contracts/kv.h"
 
 namespace vlcache {
 

@@ -1,7 +1,7 @@
 // Hiding, sweeping, noting and rolling back allocate nothing on the heap, nor does appending where room was reserved.
 #include <gtest/gtest.h>
 
-#include "base/allocations_testing.h"
+#include "base/os/allocations_testing.h"
 
 #ifndef VLCACHE_REF_ONLY
 

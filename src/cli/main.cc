@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "base/signals.h"
+#include "base/os/signals.h"
 #include "cli/flags/command.h"
 
 namespace {

@@ -1,6 +1,6 @@
 #include "engine/cache_totals.h"
 
-#include "base/kv.h"
+#include "base/contracts/kv.h"
 
 namespace vlcache {
 

@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "base/format.h"
-#include "base/machine.h"
+#include "base/os/machine.h"
 #include "base/sha256.h"
 #include "engine/engine.h"
 #include "io/checkpoint/checkpoint.h"

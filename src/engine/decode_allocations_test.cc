@@ -1,7 +1,7 @@
 // A decode step allocates nothing: neither from the heap nor from the kernel, whatever a policy does in it.
 #include <gtest/gtest.h>
 
-#include "base/allocations_testing.h"
+#include "base/os/allocations_testing.h"
 
 #ifndef VLCACHE_REF_ONLY
 

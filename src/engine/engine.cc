@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/machine.h"
+#include "base/os/machine.h"
 #include "engine/engine_caches.h"
 #include "engine/memory_plan.h"
 #include "engine/prompt/prompt_media.h"

@@ -1,7 +1,7 @@
 // The defaults, and that engines keep to them.
 #include "engine/memory_plan.h"
 
-#include "base/machine.h"
+#include "base/os/machine.h"
 #include "engine/engine_caches.h"
 #include "engine/engine_testing.h"
 

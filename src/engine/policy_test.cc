@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/resident_testing.h"
+#include "base/os/resident_testing.h"
 #include "engine/engine_testing.h"
 #include "engine/scheduler/scheduler.h"
 

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/contracts/token_constraint.h"
 #include "base/error.h"
-#include "base/token_constraint.h"
 #include "engine/prompt/prompt.h"
 #include "engine/sampling/sampler.h"
 #include "engine/sequence/kept_image_tokens.h"

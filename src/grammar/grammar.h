@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/contracts/token_constraint.h"
 #include "base/function_ref.h"
-#include "base/token_constraint.h"
 #include "grammar/token_masks.h"
 
 namespace vlcache {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/buffer.h"
-#include "base/layer_hooks.h"
+#include "base/contracts/layer_hooks.h"
 #include "model/config.h"
 #include "ops/backend.h"
 

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/position.h"
+#include "base/contracts/position.h"
 #include "model/config.h"
 #include "model/images/image_tiles.h"
 

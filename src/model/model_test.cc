@@ -13,7 +13,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "base/threads.h"
+#include "base/os/threads.h"
 #include "io/safetensors.h"
 #include "ops/factory.h"
 #include "tests/testing.h"

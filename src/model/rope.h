@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "base/position.h"
+#include "base/contracts/position.h"
 #include "base/tensor.h"
 #include "model/config.h"
 

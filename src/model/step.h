@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "base/layer_hooks.h"
+#include "base/contracts/layer_hooks.h"
 
 namespace vlcache {
 

@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "base/buffer.h"
-#include "base/isa.h"
-#include "base/kv.h"
-#include "base/quant_form.h"
+#include "base/contracts/kv.h"
+#include "base/numeric/quant_form.h"
 #include "base/tensor.h"
+#include "ops/isa.h"
 
 namespace vlcache {
 

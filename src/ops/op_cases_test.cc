@@ -11,7 +11,7 @@
 #include <span>
 #include <sstream>
 
-#include "base/threads.h"
+#include "base/os/threads.h"
 #include "ops/factory.h"
 #include "ops/ref/rows.h"
 

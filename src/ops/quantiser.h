@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "base/quant_form.h"
+#include "base/numeric/quant_form.h"
 #include "base/tensor.h"
 
 namespace vlcache {

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/threads.h"
+#include "base/os/threads.h"
 #include "ops/cases/op_case_maker.h"
 #include "ops/cases/op_cases.h"
 #include "ops/factory.h"

@@ -6,7 +6,7 @@
 
 #include "base/at.h"
 #include "base/error.h"
-#include "base/threads.h"
+#include "base/os/threads.h"
 #include "policy/ruled_policy.h"
 
 namespace vlcache {

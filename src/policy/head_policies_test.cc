@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/contracts/model_files.h"
 #include "base/error.h"
-#include "base/model_files.h"
 #include "policy/fixed_slots_testing.h"
 #include "policy/head_scores.h"
 #include "policy/registry.h"

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/model_files.h"
+#include "base/contracts/model_files.h"
 
 namespace vlcache {
 

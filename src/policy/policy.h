@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "base/capture.h"
-#include "base/isa.h"
-#include "base/kv.h"
-#include "base/layer_hooks.h"
-#include "base/token_info.h"
+#include "base/contracts/capture.h"
+#include "base/contracts/kv.h"
+#include "base/contracts/layer_hooks.h"
+#include "base/contracts/token_info.h"
+#include "ops/isa.h"
 
 namespace vlcache {
 

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/model_files.h"
+#include "base/contracts/model_files.h"
 #include "policy/parameters.h"
 #include "policy/parts.h"
 #include "policy/policy.h"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Error of codecs of image KV (src/base/row_codec.h), in PyTorch:  python codec_error.py MODEL DATA N
+"""Error of codecs of image KV (src/base/numeric/row_codec.h), in PyTorch:  python codec_error.py MODEL DATA N
 The K before rotation and V of image tokens, as a prompt by itself has them, are coded and decoded, everything after them is computed with that. Prints, per codec, the
 divergence of the logits along the right answer from those of f32, and the relative error of attention outputs of the tokens after the images, rms over layers and samples."""
 import sys, json, os, math, torch

@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "base/format.h"
-#include "base/machine.h"
-#include "base/threads.h"
+#include "base/os/machine.h"
+#include "base/os/threads.h"
 #include "cli/bench/bench_engine.h"
 #include "cli/bench/bench_report.h"
 #include "cli/bench/bench_runner.h"

@@ -7,7 +7,7 @@
 
 #include "api/reuse_choice.h"
 #include "base/format.h"
-#include "base/machine.h"
+#include "base/os/machine.h"
 #include "cli/flags/command.h"
 #include "engine/memory_plan.h"
 #include "io/chat/chat_templates.h"

@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "api/cache_options.h"
-#include "base/user_folder.h"
+#include "base/os/user_folder.h"
 
 namespace vlcache {
 

@@ -7,7 +7,7 @@
 #include <csignal>
 #include <cstdio>
 
-#include "base/signals.h"
+#include "base/os/signals.h"
 #include "io/document/pdf.h"
 #include "io/video/video.h"
 

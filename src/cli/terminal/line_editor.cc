@@ -16,8 +16,8 @@
 #include <cstring>
 #include <cwchar>
 
-#include "base/signals.h"
-#include "base/user_folder.h"
+#include "base/os/signals.h"
+#include "base/os/user_folder.h"
 #include "cli/terminal/paste.h"
 
 namespace vlcache {

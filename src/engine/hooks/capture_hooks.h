@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/capture.h"
+#include "base/contracts/capture.h"
+#include "base/contracts/layer_hooks.h"
 #include "base/function_ref.h"
-#include "base/layer_hooks.h"
 #include "engine/hooks/lookahead.h"
 #include "engine/hooks/query_moments.h"
 #include "ops/backend.h"

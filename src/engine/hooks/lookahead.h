@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "base/capture.h"
+#include "base/contracts/capture.h"
 
 namespace vlcache {
 

@@ -5,7 +5,7 @@
 
 #include "base/at.h"
 #include "base/buffer.h"
-#include "base/threads.h"
+#include "base/os/threads.h"
 #include "policy/vectors.h"
 
 namespace vlcache {

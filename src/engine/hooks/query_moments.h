@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/layer_hooks.h"
+#include "base/contracts/layer_hooks.h"
 #include "base/tensor.h"
 #include "ops/backend.h"
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "base/contracts/token_info.h"
 #include "base/sha256.h"
-#include "base/token_info.h"
 #include "engine/hooks/lookahead.h"
 #include "model/images/image_tiles.h"
 #include "model/model.h"

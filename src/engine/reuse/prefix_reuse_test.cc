@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "base/resident_testing.h"
+#include "base/os/resident_testing.h"
 #include "engine/engine_caches.h"
 #include "engine/scheduler/accounting_testing.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/divergence.h"
+#include "base/numeric/divergence.h"
 #include "engine/engine_caches.h"
 #include "engine/reuse/prefix_reuse.h"
 #include "engine/scheduler/image_selection.h"

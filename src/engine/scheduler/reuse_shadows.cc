@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "base/divergence.h"
+#include "base/numeric/divergence.h"
 #include "engine/engine_caches.h"
 #include "engine/scheduler/scheduler.h"
 

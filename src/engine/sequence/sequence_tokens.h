@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "base/token_info.h"
+#include "base/contracts/token_info.h"
 
 namespace vlcache {
 

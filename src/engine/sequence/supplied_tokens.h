@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "base/layer_hooks.h"
+#include "base/contracts/layer_hooks.h"
 #include "cache/kv_cache.h"
 #include "engine/sequence/sequence_tokens.h"
 

@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
+#include "base/contracts/model_files.h"
 #include "base/json.h"
-#include "base/model_files.h"
 
 namespace vlcache {
 

@@ -1,5 +1,5 @@
 // PdfReader turns pages of a PDF into PNG files and texts. poppler-utils does the work, in programs of their own that
-// are killed at limits of time, memory and output, and run in a sandbox (base/limited_process.h).
+// are killed at limits of time, memory and output, and run in a sandbox (base/os/limited_process.h).
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "base/limited_process.h"
+#include "base/os/limited_process.h"
 #include "base/sha256.h"
 #include "io/document/pdf_info.h"
 

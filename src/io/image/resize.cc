@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/threads.h"
+#include "base/os/threads.h"
 #include "io/image/resize_kernels.h"
 
 namespace vlcache {

@@ -15,8 +15,8 @@
 #include "base/at.h"
 #include "base/error.h"
 #include "base/json.h"
-#include "base/shared_mapping.h"
-#include "base/threads.h"
+#include "base/os/shared_mapping.h"
+#include "base/os/threads.h"
 
 namespace vlcache {
 namespace {

@@ -64,7 +64,7 @@ class PackedFile {
   // Error(kInput) naming the record whose checksum differs, Error(kIo).
   std::vector<Buffer> read(const PackedProgress& progress = {}) const;
   // The same as parts of one mapping of the file, whose memory processes share. Throws Error(kUnsupported) besides
-  // where the file cannot be mapped. Once it is: see base/shared_mapping.h.
+  // where the file cannot be mapped. Once it is: see base/os/shared_mapping.h.
   std::vector<Buffer> map(const PackedProgress& progress = {}) const;
   // Sets the time of last use to now. Failure has no other effect.
   void touch() const;

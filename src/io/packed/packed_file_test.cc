@@ -18,8 +18,8 @@
 
 #include "base/at.h"
 #include "base/json.h"
+#include "base/os/threads.h"
 #include "base/splitmix.h"
-#include "base/threads.h"
 #include "io/packed/packed_cache.h"
 #include "tests/testing.h"
 

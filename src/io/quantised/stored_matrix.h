@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "base/quant_form.h"
+#include "base/numeric/quant_form.h"
 
 namespace vlcache {
 

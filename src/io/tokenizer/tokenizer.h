@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/kv.h"
+#include "base/contracts/kv.h"
 #include "io/tokenizer/encode_limits.h"
 
 namespace vlcache {

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/format.h"
-#include "base/limited_process.h"
+#include "base/os/limited_process.h"
 #include "io/video/helper_output.h"
 
 namespace vlcache {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "base/threads.h"
+#include "base/os/threads.h"
 #include "model/rope.h"
 
 namespace vlcache {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "base/quant_form.h"
+#include "base/numeric/quant_form.h"
 
 namespace vlcache {
 

@@ -5,7 +5,7 @@
 
 #include "base/at.h"
 #include "base/error.h"
-#include "base/threads.h"
+#include "base/os/threads.h"
 
 namespace vlcache {
 namespace {

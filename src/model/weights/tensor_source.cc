@@ -10,8 +10,8 @@
 
 #include "base/buffer.h"
 #include "base/error.h"
+#include "base/os/threads.h"
 #include "base/splitmix.h"
-#include "base/threads.h"
 
 namespace vlcache {
 namespace {

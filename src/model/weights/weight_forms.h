@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "base/quant_form.h"
+#include "base/numeric/quant_form.h"
 
 namespace vlcache {
 

@@ -11,7 +11,7 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "base/threads.h"
+#include "base/os/threads.h"
 #include "model/weights/code_rows.h"
 #include "ops/quantiser.h"
 

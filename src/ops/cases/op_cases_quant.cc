@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "base/quant_blocks.h"
+#include "base/numeric/quant_blocks.h"
 #include "ops/cases/op_case_maker.h"
 #include "ops/cases/op_case_tables.h"
 

@@ -13,7 +13,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/signals.h"
+#include "base/os/signals.h"
 #include "ops/cpu/limits/limits.h"
 
 namespace vlcache::cpu {

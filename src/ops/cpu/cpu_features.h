@@ -4,7 +4,7 @@
 #include <array>
 #include <string_view>
 
-#include "base/isa.h"
+#include "ops/isa.h"
 
 namespace vlcache::cpu {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/threads.h"
+#include "base/os/threads.h"
 #include "ops/cpu/quant/quant_panel.h"
 #include "ops/cpu/row_ops.h"
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "base/threads.h"
+#include "base/os/threads.h"
 #include "ops/cpu/simd.h"
 
 #undef HWY_TARGET_INCLUDE

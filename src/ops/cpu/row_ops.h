@@ -6,8 +6,8 @@
 #include <functional>
 #include <span>
 
+#include "base/os/threads.h"
 #include "base/tensor.h"
-#include "base/threads.h"
 #include "ops/backend.h"
 #include "ops/cpu/cpu_features.h"
 

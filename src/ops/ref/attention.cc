@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "base/threads.h"
+#include "base/os/threads.h"
 #include "ops/ref/ref_impl.h"
 #include "ops/ref/rows.h"
 #include "ops/ref/slot_logits.h"

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "base/threads.h"
+#include "base/os/threads.h"
 #include "ops/ref/ref_impl.h"
 #include "ops/ref/rows.h"
 #include "ops/ref/slot_logits.h"

@@ -1,6 +1,6 @@
 #include <cstring>
 
-#include "base/threads.h"
+#include "base/os/threads.h"
 #include "ops/ref/ref_impl.h"
 #include "ops/ref/rows.h"
 

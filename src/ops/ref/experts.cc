@@ -3,7 +3,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "base/threads.h"
+#include "base/os/threads.h"
 #include "ops/ref/ref_impl.h"
 #include "ops/ref/rows.h"
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "base/kv.h"
+#include "base/contracts/kv.h"
 
 namespace vlcache {
 

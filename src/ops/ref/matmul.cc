@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "base/at.h"
-#include "base/threads.h"
+#include "base/os/threads.h"
 #include "ops/ref/ref_impl.h"
 #include "ops/ref/rows.h"
 

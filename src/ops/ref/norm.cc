@@ -1,7 +1,7 @@
 #include <cmath>
 #include <functional>
 
-#include "base/threads.h"
+#include "base/os/threads.h"
 #include "ops/ref/ref_impl.h"
 #include "ops/ref/rows.h"
 

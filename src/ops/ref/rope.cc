@@ -1,5 +1,5 @@
 // Rotary position embedding, halves convention.
-#include "base/threads.h"
+#include "base/os/threads.h"
 #include "ops/ref/ref_impl.h"
 #include "ops/ref/rows.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/threads.h"
+#include "base/os/threads.h"
 #include "policy/attention_fit/fit_head.h"
 
 namespace vlcache {

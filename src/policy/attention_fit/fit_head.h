@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "base/isa.h"
+#include "ops/isa.h"
 
 namespace vlcache {
 

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "base/buffer.h"
-#include "base/threads.h"
+#include "base/os/threads.h"
 #include "policy/registry.h"
 #include "policy/vectors.h"
 

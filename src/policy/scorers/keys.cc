@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/buffer.h"
-#include "base/threads.h"
+#include "base/os/threads.h"
 #include "policy/registry.h"
 #include "policy/vectors.h"
 

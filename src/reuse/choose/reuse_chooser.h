@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/layer_hooks.h"
+#include "base/contracts/layer_hooks.h"
 #include "ops/backend.h"
 #include "reuse/choose/recompute_plan.h"
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <set>
 
-#include "base/kv.h"
+#include "base/contracts/kv.h"
 #include "base/sha256.h"
 
 namespace vlcache {

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/json.h"
-#include "base/statistics.h"
+#include "base/numeric/statistics.h"
 #include "store/disk/files.h"
 
 namespace vlcache {

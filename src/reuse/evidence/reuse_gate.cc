@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/function_ref.h"
-#include "base/statistics.h"
+#include "base/numeric/statistics.h"
 
 namespace vlcache {
 namespace {

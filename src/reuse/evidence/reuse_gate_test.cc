@@ -5,7 +5,7 @@
 
 #include <random>
 
-#include "base/statistics.h"
+#include "base/numeric/statistics.h"
 
 namespace vlcache {
 namespace {

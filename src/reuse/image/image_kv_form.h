@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/row_codec.h"
+#include "base/numeric/row_codec.h"
 #include "cache/kv_shape.h"
 
 namespace vlcache {

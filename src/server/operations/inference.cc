@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/signals.h"
-#include "base/threads.h"
+#include "base/os/signals.h"
+#include "base/os/threads.h"
 
 namespace vlcache {
 namespace {

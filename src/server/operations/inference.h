@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "base/clock.h"
-#include "base/machine.h"
+#include "base/os/machine.h"
 #include "engine/scheduler/reuse_shadows.h"
 #include "engine/scheduler/scheduler.h"
 

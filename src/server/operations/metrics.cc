@@ -4,8 +4,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/contracts/kv.h"
 #include "base/format.h"
-#include "base/kv.h"
 
 namespace vlcache {
 namespace {

@@ -3,7 +3,7 @@
 #include <numeric>
 #include <vector>
 
-#include "base/threads.h"
+#include "base/os/threads.h"
 #include "ops/cpu/attention/attention.h"
 #include "ops/cpu/attention/kv_pages.h"
 #include "ops/cpu/attention/tile_runner.h"

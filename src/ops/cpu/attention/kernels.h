@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/contracts/kv.h"
 #include "base/dtype.h"
-#include "base/kv.h"
 #include "ops/cpu/cpu_features.h"
 
 namespace vlcache::cpu {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "base/threads.h"
+#include "base/os/threads.h"
 
 namespace vlcache::cpu {
 namespace {

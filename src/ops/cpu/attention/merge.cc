@@ -1,6 +1,6 @@
 #include "ops/cpu/attention/merge.h"
 
-#include "base/threads.h"
+#include "base/os/threads.h"
 #include "ops/cpu/attention/attention.h"
 
 namespace vlcache::cpu {

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "base/threads.h"
+#include "base/os/threads.h"
 #include "ops/cpu/attention/attention.h"
 #include "ops/cpu/attention/merge.h"
 #include "ops/cpu/attention/tile_runner.h"

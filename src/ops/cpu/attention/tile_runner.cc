@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "base/threads.h"
+#include "base/os/threads.h"
 #include "ops/cpu/attention/kv_pages.h"
 #include "ops/cpu/attention/merge.h"
 

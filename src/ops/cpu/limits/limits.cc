@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/threads.h"
+#include "base/os/threads.h"
 #include "ops/cpu/cpu_features.h"
 #include "ops/cpu/limits/limits_kernels.h"
 #include "ops/cpu/quant/quant_kernel.h"

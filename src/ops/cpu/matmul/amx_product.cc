@@ -13,7 +13,7 @@
 #include <cstring>
 #include <functional>
 
-#include "base/threads.h"
+#include "base/os/threads.h"
 #include "ops/cpu/matmul/epilogue.h"
 #include "ops/cpu/matmul/panel_kernel.h"
 

@@ -23,7 +23,7 @@
 #include <functional>
 
 #include "base/error.h"
-#include "base/threads.h"
+#include "base/os/threads.h"
 #include "ops/cpu/matmul/block_kernel.h"
 #include "ops/cpu/matmul/epilogue.h"
 #include "ops/cpu/matmul/panel_kernel.h"

@@ -11,7 +11,7 @@
 #include <random>
 #include <vector>
 
-#include "base/threads.h"
+#include "base/os/threads.h"
 #include "ops/cpu/cpu_backend.h"
 #include "ops/cpu/matmul/panel_kernel.h"
 #include "ops/cpu/packed.h"

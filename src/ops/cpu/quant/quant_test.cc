@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/at.h"
-#include "base/quant_blocks.h"
-#include "base/threads.h"
+#include "base/numeric/quant_blocks.h"
+#include "base/os/threads.h"
 #include "ops/cpu/matmul/matmul.h"
 #include "ops/cpu/packed.h"
 #include "ops/cpu/quant/quant_kernel.h"

@@ -1,0 +1,85 @@
+// Defines plain views of the KV cache for kernels, policies and models; none of them owns memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/contracts/position.h"
+
+namespace vlcache {
+
+inline constexpr int kPageSlots = 64;  // slots per page: 16 KiB of K and V for bf16 and head_dim 64
+
+// How the K and V of a page are encoded. One pool per codec and head size.
+enum class KvCodec : uint8_t { kF32 = 0, kBF16 = 1 };
+inline constexpr int kKvCodecs = 2;
+
+enum class Modality : uint8_t { kText, kVision };
+// The kind of a token to the tokenizer (Tokenizer::token_class): policies always keep some classes.
+enum class TokenClass : uint8_t { kOther, kPunctuation, kSpecial };
+
+// Per token of a sequence, whatever happens to its slots.
+struct SlotMeta {
+  Position position;
+  Modality modality = Modality::kText;
+  int32_t segment = -1;  // index of the image the token belongs to, -1 for text
+  float bias = 0;        // of its slots (KvView::slot_bias): log c for a token that stands for c cells of an image
+};
+
+// Memory of one pool: page `id` is the `page_bytes` bytes at base + id * page_bytes. Only ops/ reads inside a page.
+struct KvPool {
+  std::byte* base = nullptr;
+  int64_t page_bytes = 0;
+};
+
+// One layer of one sequence: per kv head a list of pages that hold its slots in order. Lengths differ per head. A view
+// without heads is of a layer without KV.
+struct KvView {
+  // By codec.
+  KvPool pools[kKvCodecs];
+  // [n_kv_heads, page_stride] page ids; page i holds slots [64 i, 64 i + 64).
+  const int32_t* pages = nullptr;
+  // [n_kv_heads, page_stride] codec of each page; null: all are `codec`.
+  const uint8_t* codecs = nullptr;
+  // [n_kv_heads]
+  const int32_t* n_slots = nullptr;
+  // [n_kv_heads, slot_stride] added to the logits: log c for a merge of c tokens, -inf for a hidden slot; null: 0.
+  const float* slot_bias = nullptr;
+  // [n_kv_heads, slot_stride] index of each slot's token in the sequence; null: slot i is token i.
+  const int32_t* slot_pos = nullptr;
+  int32_t page_stride = 0;
+  int32_t slot_stride = 0;
+  int32_t n_kv_heads = 0;
+  int32_t head_dim = 0;
+  KvCodec codec = KvCodec::kBF16;
+
+  std::byte* page(int head, int64_t i) const {
+    const int64_t at = static_cast<int64_t>(head) * page_stride + i;
+    const KvPool& pool = pools[codecs != nullptr ? codecs[at] : static_cast<uint8_t>(codec)];
+    return pool.base + pages[at] * pool.page_bytes;
+  }
+  KvCodec page_codec(int head, int64_t i) const {
+    return codecs != nullptr ? static_cast<KvCodec>(codecs[static_cast<int64_t>(head) * page_stride + i]) : codec;
+  }
+};
+
+// What compaction leaves of one (layer, kv head): slots to keep, in the order of their tokens, and slots to merge into
+// one.
+struct KeepPlan {
+  struct Merge {
+    std::vector<int32_t> sources;  // slots, none of them in `keep`
+    std::vector<float> weights;    // of K and V alike, one per source
+  };
+  struct Head {
+    std::vector<int32_t> keep;     // ascending slot indices
+    std::vector<Merge> merges;     // each becomes one slot, in the place of its first source
+    std::vector<float> slot_bias;  // empty, or one per resulting slot
+    std::vector<float> planes;     // empty, or [n_planes, resulting slots]: the new contents of their planes
+    std::vector<float> values;     // [n, head_dim], n <= keep.size(): new V of the first n kept; their K stays as it is
+  };
+  std::vector<std::vector<Head>> layers;  // [n_layers][n_kv_heads]; no heads in a layer without KV of its own
+};
+
+}  // namespace vlcache
