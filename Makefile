@@ -29,10 +29,10 @@ bench: build  ## tokens/s beside the machine's limits
 	@tools/bench.sh build/release/vlcache
 
 eval: build  ## accuracy of tinydoc on 500 pages, beside transformers'
-	@tools/eval.sh build/release/vlcache
+	@studies/eval.sh build/release/vlcache
 
 eval-wordpage: build  ## accuracy over KV budget on a real language model that reads pages (installs PyTorch, once)
-	@tools/wordpage/eval.sh
+	@studies/wordpage/eval.sh
 
 clients: build  ## programs of today (openai, litellm, langchain, ...) against serve on tinydoc (installs them, once)
 	@python3 tools/clients/run.py

@@ -1,6 +1,6 @@
 // What holding an answer to a JSON schema costs a token: the mask of a vocabulary, and taking the token in.
 //   grammar_bench MODEL_DIR
-// With --schemas (tools/schema_bench.py): for each line of standard input, {"schema", "texts", "samples": n}, or
+// With --schemas (studies/schema_bench.py): for each line of standard input, {"schema", "texts", "samples": n}, or
 // {"grammar", ...} with a GBNF, a line
 // with the time to compile, how far each of the texts belongs to the grammar (-1: wholly), and texts drawn from it with
 // random tokens.

@@ -103,7 +103,7 @@ def class_sizes(text):
 
 def problems():
     for file in sorted([*ROOT.glob("src/**/*.h"), *ROOT.glob("src/**/*.cc"), *ROOT.glob("tests/**/*.cc"),
-                        *ROOT.glob("tools/**/*.py"), *ROOT.glob("tools/**/*.sh")]):
+                        *ROOT.glob("tools/**/*.py"), *ROOT.glob("studies/**/*.py"), *ROOT.glob("tools/**/*.sh"), *ROOT.glob("studies/**/*.sh")]):
         name = file.relative_to(ROOT).as_posix()
         lines = file.read_text().splitlines()
         limit = MAX_POLICY if re.match(r"src/policy/(scorers|allocators|decode_rules|methods)/", name) else MAX_FILE

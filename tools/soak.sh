@@ -93,14 +93,14 @@ if wants models; then  # configurations and processor files: an answer or one cl
   tail -q -n 1 "$logs/$models-damaged-models.log"
 fi
 if wants load; then
-  step "$requests-requests" python3 tools/reuse_load.py --requests "$requests" build/release/vlcache
-  step "$((2 * requests))-combinations" python3 tools/reuse_load.py --once --requests $((2 * requests)) build/release/vlcache
+  step "$requests-requests" python3 studies/reuse_load.py --requests "$requests" build/release/vlcache
+  step "$((2 * requests))-combinations" python3 studies/reuse_load.py --once --requests $((2 * requests)) build/release/vlcache
   tail -q -n 3 "$logs/$requests-requests.log" "$logs/$((2 * requests))-combinations.log"
 fi
 if wants streams; then
-  step "$crowd_seconds-seconds-of-crowds" python3 tools/load/crowd.py --seconds "$crowd_seconds" build/release/vlcache
+  step "$crowd_seconds-seconds-of-crowds" python3 studies/load/crowd.py --seconds "$crowd_seconds" build/release/vlcache
   tail -q -n 5 "$logs/$crowd_seconds-seconds-of-crowds.log"
-  step "$stream_seconds-seconds-of-streams" python3 tools/load/soak.py --seconds "$stream_seconds" build/release/vlcache
+  step "$stream_seconds-seconds-of-streams" python3 studies/load/soak.py --seconds "$stream_seconds" build/release/vlcache
   tail -q -n 3 "$logs/$stream_seconds-seconds-of-streams.log"
 fi
 if wants signals; then  # every command under a handler without a stack of its own, interrupted, on a terminal that is resized

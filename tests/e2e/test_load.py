@@ -13,7 +13,7 @@ import unittest
 from program import MODEL, ROOT, SHADOWED, VLCACHE, ProgramTest, run
 from test_answer_forms import copy_model
 
-LOAD = ROOT / "tools/load"
+LOAD = ROOT / "studies/load"
 sys.path.insert(0, str(LOAD))
 import agent_loop  # noqa: E402
 import soak  # noqa: E402

@@ -3,7 +3,7 @@ import sys
 
 from program import ROOT, SHADOWED, VLCACHE, ProgramTest
 
-sys.path.insert(0, str(ROOT / "tools/load"))
+sys.path.insert(0, str(ROOT / "studies/load"))
 import crowd  # noqa: E402
 
 

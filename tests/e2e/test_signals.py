@@ -19,7 +19,7 @@ import unittest
 from program import MODEL, PAGE, ROOT, VLCACHE, ProgramTest
 from test_terminal import CTRL_C, Terminal
 
-sys.path.insert(0, str(ROOT / "tools/load"))
+sys.path.insert(0, str(ROOT / "studies/load"))
 import soak  # noqa: E402
 
 ROUNDS = int(os.environ.get("VLCACHE_TEST_SIGNALS", 0))

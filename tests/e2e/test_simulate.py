@@ -55,7 +55,7 @@ class Simulate(ProgramTest):
         self.assertEqual(hits("--replicas", 4, "--route", "prefix")[1].count(0), 3)
 
     def trace_of_pages(self, *flags):
-        p = subprocess.run([sys.executable, ROOT / "tools/picture_trace.py", *map(str, flags)], capture_output=True, text=True)
+        p = subprocess.run([sys.executable, ROOT / "studies/picture_trace.py", *map(str, flags)], capture_output=True, text=True)
         self.assertEqual(p.returncode, 0, p.stderr)
         return p.stdout
 

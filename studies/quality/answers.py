@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Answers to the questions of an eval.jsonl (`tools/wordpage/make_eval.py`) under several settings of `vlcache run`, and their shares on the same questions:
+"""Answers to the questions of an eval.jsonl (`studies/wordpage/make_eval.py`) under several settings of `vlcache run`, and their shares on the same questions:
 
   answers.py run OUT DATA --setting "dense: -m DIR" --setting "int4: -m DIR --weights int4"
   answers.py table OUT --pair int4/dense --changes "int4, 64/int4" "dense, 64/dense"

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Writes a trace of conversations about pages, for `vlcache simulate`:
 
-    tools/picture_trace.py --requests 2000 --pages 200 > pages.jsonl && vlcache simulate pages.jsonl --block 1 --page 64 --capacity 6000 --replicas 2
+    studies/picture_trace.py --requests 2000 --pages 200 > pages.jsonl && vlcache simulate pages.jsonl --block 1 --page 64 --capacity 6000 --replicas 2
 
 A conversation has one of a few system prompts and --turns turns. Its first turn brings a page, a later one brings another with probability --another;
 pages are drawn by Zipf's law (the k-th with weight k^-s), --open conversations alternate at random. A line is a request with all that came before in its
 conversation: {timestamp, session, input_length, output_length, hash_ids: [one per --block tokens; equal ids: equal content after an equal beginning],
 images: [{id, tokens, at: the token where it begins}]}. Texts have the lengths of tinydoc's template, whose letters are a token each, so that
-tools/load/replicas.py can send the same requests to servers. The same --seed gives the same trace.
+studies/load/replicas.py can send the same requests to servers. The same --seed gives the same trace.
 Standard library alone."""
 import argparse
 import json

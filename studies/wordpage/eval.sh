@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Accuracy over KV budget on WordPage-135M, a real language model that reads pages:
-#   tools/wordpage/eval.sh [SAMPLES] [-- flags of `vlcache eval`]
+#   studies/wordpage/eval.sh [SAMPLES] [-- flags of `vlcache eval`]
 # Assembles the checkpoint (once, build/wordpage/model, 280 MB), draws SAMPLES (200) questions about four pages, and compares policies.
 # WORDPAGE_PAGES=1,2,4, WORDPAGE_SEED=1 and WORDPAGE_MAKE="--as-text" (flags of make_eval.py) choose other questions, WORDPAGE_PYTHON a Python that has requirements.txt and torch.
 # WORDPAGE_MROPE=1: the model under M-RoPE (build/wordpage/mrope-model) instead.
@@ -37,7 +37,7 @@ make_flags+=("${more[@]}")
 name=$pages-$seed-$samples$(printf '%s' "${make_flags[@]}")
 data=$work/data-$name
 if [ ! -f "$data/eval.jsonl" ]; then
-  "$python" tools/wordpage/make_eval.py "$data.part" --samples "$samples" --pages "$pages" --seed "$seed" "${make_flags[@]}"
+  "$python" studies/wordpage/make_eval.py "$data.part" --samples "$samples" --pages "$pages" --seed "$seed" "${make_flags[@]}"
   mv "$data.part" "$data"
 fi
 exec build/release/vlcache eval -m "$model" --data "$data/eval.jsonl" -o "$work/out-$name" "${flags[@]}"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What running answers and a long prompt cost each other, on a server that speaks OpenAI's API:
 
-    tools/load/beside_prompt.py URL [--streams 4] [--prompt-tokens 8000 | --picture] [--rounds 3]
+    studies/load/beside_prompt.py URL [--streams 4] [--prompt-tokens 8000 | --picture] [--rounds 3]
 
 In each round: the prompt alone, then the streams alone, the prompt while they run, the streams alone again. Prints the time between tokens (ITL) of the streams,
 idle and beside the prompt, its 99th percentiles' ratio, and the prompt's time to the first token, alone and beside them. No prompt comes twice. With --picture it

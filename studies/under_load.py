@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tokens/s idle and beside one busy loop per CPU, alternating:  tools/under_load.py [--rounds N] [--shapes a,b] VLCACHE [VLCACHE...]
+"""Tokens/s idle and beside one busy loop per CPU, alternating:  studies/under_load.py [--rounds N] [--shapes a,b] VLCACHE [VLCACHE...]
 
 Several programs are compared round by round. Busy loops have the priority of the program: half of its idle speed is a fair share.
 """

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A Hugging Face checkpoint with random weights in the shape of a config of text models or of SmolVLM, so that a server of any size can be loaded:
-   tools/load/random_checkpoint.py bench/shapes/1.1b.json OUT [--seed 1]          (numpy)
-   tools/load/random_checkpoint.py bench/shapes/smolvlm-256m.json OUT --longest-edge 1536
+   studies/load/random_checkpoint.py bench/shapes/1.1b.json OUT [--seed 1]          (numpy)
+   studies/load/random_checkpoint.py bench/shapes/smolvlm-256m.json OUT --longest-edge 1536
 A text model's tokens are those of peers' random_gguf.py, so that both count alike: <unk>, <s>, </s>, 256 bytes, and words t259, t260, ... The chat template is "role: content" in lines."""
 import argparse, json, math, pathlib, shutil, struct
 import numpy as np

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Load on a server that speaks OpenAI's API, ours or another's, and what its clients see of it:
 
-    tools/load/load.py http://127.0.0.1:8080 --requests 64 --concurrency 8 --prompt-tokens 2000 --max-tokens 128
-    tools/load/load.py URL --rate 0.5 --requests 100 --images DIR --image-reuse 0.8 --slo-ttft 2000 --slo-itl 100
+    studies/load/load.py http://127.0.0.1:8080 --requests 64 --concurrency 8 --prompt-tokens 2000 --max-tokens 128
+    studies/load/load.py URL --rate 0.5 --requests 100 --images DIR --image-reuse 0.8 --slo-ttft 2000 --slo-itl 100
 
 Requests arrive in a closed loop (--concurrency) or at random at a mean rate (--rate a second, Poisson), the same ones in the same order for the same
 --seed. Without --images they are token ids to /v1/completions, as long as they say on any server; --shared K of them (of --share of the requests) are

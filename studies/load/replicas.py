@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Hit rates of servers beside the rates that `vlcache simulate` predicts, of the same requests:
 
-    tools/load/replicas.py [--routes rr,image] [--clients 4] [--cache-ram 24MB] [flags of tools/picture_trace.py] build/release/vlcache
+    studies/load/replicas.py [--routes rr,image] [--clients 4] [--cache-ram 24MB] [flags of studies/picture_trace.py] build/release/vlcache
 
 For every route, without and with a Redis server, as many servers of tinydoc as --replicas says (one thread each) are sent the trace by --clients, each
 request where the simulation sends it, the turns of a conversation one after the other. An image counts as found if its KV is not computed; possible are those
@@ -25,7 +25,7 @@ import time
 
 from soak import MODEL, ROOT, Server
 
-sys.path += [str(ROOT / "tools"), str(ROOT / "tests/e2e")]
+sys.path += [str(ROOT / "studies"), str(ROOT / "tests/e2e")]
 import picture_trace  # noqa: E402
 from program import RedisServer  # noqa: E402
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """An agent that sends a screenshot a step, with all that was before:
 
-    tools/load/agent_loop.py -m CHECKPOINT [--steps 50] [--dtype f32] [--check 5] build/release/vlcache [FLAG...]
+    studies/load/agent_loop.py -m CHECKPOINT [--steps 50] [--dtype f32] [--check 5] build/release/vlcache [FLAG...]
 
 Every step is a user's turn with one new image of 1280 x 800 and some text, and a short answer. Prints for each step the tokens of its prompt and how many
 were found, the client's time to the first token, and what the server says of encoder and prefill. --check N: every Nth step is asked again, of a server that

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Crowds that use all pages of a small KV cache while their policies compress it: every answer must be the one that the request has alone.
 
-    tools/load/crowd.py [--seconds 600] [--only auto ...] build/release/vlcache
+    studies/load/crowd.py [--seconds 600] [--only auto ...] build/release/vlcache
 
 Each crowd asks every request of its pool alone first, of a server without caches and with as much memory, then all of them at once, over and over until its share
 of the time is up (once with --seconds 0): streamed and not, some for two answers. Models compute in f32. Prints a line of JSON for each crowd; exits with 1 for an

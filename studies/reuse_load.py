@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Many requests over a few images, with less memory than they need: every answer as without a cache, and the hits.
 
-    tools/reuse_load.py [--requests 1000] [--images 50] [--share 0.25] [--once] build/release/vlcache
+    studies/reuse_load.py [--requests 1000] [--images 50] [--share 0.25] [--once] build/release/vlcache
 
 --share: memory for the caches, as a share of what the images' KV and embeddings need. --once: no combination of images
 comes twice, memory holds the images' KV, and the hit rate of the last tenth stands beside that of the first.

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # What measure.py and `tune reuse` ask, with all that they need, for a machine of another Linux without network:
-#   tools/wordpage/bundle.sh MODEL        writes build/bundle, and build/up0, up1, ...: the same in pieces of 58 MiB
+#   studies/wordpage/bundle.sh MODEL        writes build/bundle, and build/up0, up1, ...: the same in pieces of 58 MiB
 # There:  bash build/up0/unpack.sh && bash build/bundle/go.sh OUT SECONDS     (in any folder that has build/up*)
 # WORDPAGE_PRUNE=0.5: clips are asked about under video_prune, too.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-model=$1 python=${WORDPAGE_PYTHON:-build/wordpage/venv/bin/python} tools=$PWD/tools/wordpage
+model=$1 python=${WORDPAGE_PYTHON:-build/wordpage/venv/bin/python} tools=$PWD/studies/wordpage
 prune=(${WORDPAGE_PRUNE:+--prune "$WORDPAGE_PRUNE"})
 python=$(realpath -s "$python")
 rm -rf build/bundle build/up[0-9]*
@@ -51,7 +51,7 @@ cp "$(command -v zstd)" build/bundle/lib/zstd
 ldd build/release/vlcache build/bundle/lib/zstd | awk '/=> \//{print $3}' | sort -u | xargs cp -L -t build/bundle/lib
 cp -L /lib64/ld-linux-x86-64.so.2 build/bundle/lib/
 cp "$model"/* build/bundle/model/
-cp tools/wordpage/run_jobs.sh build/bundle/
+cp studies/wordpage/run_jobs.sh build/bundle/
 cat >build/bundle/go.sh <<'END'
 #!/usr/bin/env bash
 # go.sh OUT SECONDS

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Two GGUF files with random weights in the shape of a Qwen3-VL config, so that llama.cpp can be timed with an image:
-   tools/peers/random_qwen3_vl.py bench/shapes/qwen3-vl-2b.json TEXT.gguf MMPROJ.gguf          (pip install gguf numpy)
+   studies/peers/random_qwen3_vl.py bench/shapes/qwen3-vl-2b.json TEXT.gguf MMPROJ.gguf          (pip install gguf numpy)
 The language side has architecture qwen3vl, the tower projector qwen3vl_merger with its DeepStack mergers; names and types are as of llama.cpp's converter with --outtype bf16 (or f16,
 --type f16), which keeps vectors, the patch embedding and the position table in f32. Its tokens: 256 bytes, words t259, t260, ..., and the special tokens of an image at the config's ids, so that a prompt's ASCII characters are a token each."""
 import argparse, json, pathlib

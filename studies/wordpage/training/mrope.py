@@ -12,7 +12,8 @@ and, each with less weight and its channels shuffled in a way of its own, those 
 import argparse, os, random, sys, time
 import torch
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, ".."), HERE]
+TOOLS = os.path.join(HERE, "../../../tools/wordpage")
+sys.path[:0] = [os.path.join(HERE, ".."), TOOLS, HERE]
 from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2_5_VLConfig
@@ -57,7 +58,7 @@ def text_model(lm):
     m = qwen.Qwen2_5_VLTextModel(c).to(lm.dtype); m.load_state_dict(with_biases(part(lm.state_dict(), "model"), c)); return m
 
 
-def shipped_lora(): return part(load_file(os.path.join(HERE, "..", "parts.safetensors")), "lora")
+def shipped_lora(): return part(load_file(os.path.join(TOOLS, "parts.safetensors")), "lora")
 
 
 def patch_rows(x):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Time to the first token of a prompt with one image that was never seen, beside llama-server:
 
-    tools/peers/image_vs_llama.py build/release/vlcache --shape bench/shapes/qwen3-vl-2b.json --llama-server DIR/llama-server --gguf TEXT.gguf --mmproj MMPROJ.gguf [--image-tokens 2000] [--rounds 3]
+    studies/peers/image_vs_llama.py build/release/vlcache --shape bench/shapes/qwen3-vl-2b.json --llama-server DIR/llama-server --gguf TEXT.gguf --mmproj MMPROJ.gguf [--image-tokens 2000] [--rounds 3]
 
 The files are made by random_qwen3_vl.py for the same shape. Both programs get an image of random pixels of one size and 40 tokens beside it, alternating, medians over the rounds; both have read another image
 of that size before they are timed. Ours: `vlcache bench reuse`, its row without any cache, from pixels to token. llama-server: a request over HTTP with a BMP, so that unpacking costs next to nothing; bf16

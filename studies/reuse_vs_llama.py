@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Time to the first token where a long piece of a prompt was seen before, beside llama-server:
 
-    tools/reuse_vs_llama.py build/release/vlcache --llama-server DIR/llama-server --gguf TEXT.gguf [--images 1,4] [--rounds 3]
+    studies/reuse_vs_llama.py build/release/vlcache --llama-server DIR/llama-server --gguf TEXT.gguf [--images 1,4] [--rounds 3]
 
 TEXT.gguf has random weights in the shape of bench/shapes/llava-next-1.1b.json's text_config. llama.cpp has no tower of that
 shape, so there the images are as many tokens of random text, and our time stands with and without the encoder. The order

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Many streams for a long time, each answer that of the request by itself, and no growth of memory:
 
-    tools/load/soak.py [--seconds 1800] [--streams 32] [--leave 0.05] build/release/vlcache
+    studies/load/soak.py [--seconds 1800] [--streams 32] [--leave 0.05] build/release/vlcache
 
 The small model computes in f32. First every request of the pool is asked alone, of a server that keeps nothing; then the streams draw from the pool, text and
 images, one and several, short and long, streamed and not, of several conversations that grow; some clients leave in the middle of an answer. Closes with a

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The load of load.py on OpenVINO's ContinuousBatchingPipeline, which has no server of its own: the same token ids in the same order, a closed loop.
 
-    python tools/load/openvino_load.py --model DIR --requests 64 --concurrency 8 --prompt-tokens 2000 --max-tokens 128 [--prefix-cache]
+    python studies/load/openvino_load.py --model DIR --requests 64 --concurrency 8 --prompt-tokens 2000 --max-tokens 128 [--prefix-cache]
 
 Wants openvino-genai and a model that it can load (peers: setup.sh). Prints what load.py prints; there is no network in it."""
 import argparse

@@ -1,3 +1,0 @@
-#!/usr/bin/env bash
-# Accuracy of the model that ships, beside transformers':  tools/eval.sh build/release/vlcache
-exec python3 "$(dirname "$0")/tinydoc/eval.py" "$@"
