@@ -14,6 +14,7 @@
 #include "grammar/schema_rules.h"
 #include "grammar/text_rules.h"
 #include "io/tokenizer/tokenizer.h"
+#include "tests/testing.h"
 
 namespace vlcache {
 namespace {
@@ -88,7 +89,7 @@ TEST(TokenMasks, AgreeWithEveryTokenTestedAlone) {
     TokenMasks masks(automaton, trie, shared);
     std::mt19937 random(3);
     std::vector<uint64_t> bits(static_cast<size_t>(trie.n_ids() + 63) / 64);
-    for (int run = 0; run < 20; ++run) {
+    for (int run = 0; run < (shortened() ? 6 : 20); ++run) {
       Matcher matcher(automaton);
       matcher.begin(rule);
       for (int step = 0; step < 30; ++step) {

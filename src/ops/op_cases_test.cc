@@ -14,6 +14,7 @@
 #include "base/os/threads.h"
 #include "ops/factory.h"
 #include "ops/ref/rows.h"
+#include "tests/testing.h"
 
 namespace vlcache {
 namespace {
@@ -134,6 +135,7 @@ TEST_P(OpAgreement, WithRefInF32) {
     if (c.op != p.op) continue;
     SCOPED_TRACE(c.name());
     const uint64_t seed = static_cast<uint64_t>(++n_cases);
+    if (shortened() && p.op == "attention_stats" && n_cases % 2 == 0) continue;  // half of the slowest op's cases
     PreparedOp expected, found;
     run_case(c, {*ref, p.dtype, seed}, expected);
     run_case(c, {*backend, p.dtype, seed}, found);
