@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace vlcache {
@@ -23,6 +25,10 @@ struct EncodedText {
 std::vector<std::byte> decode_data(const EncodedText& given, const std::string& where, FileKind kind);
 std::vector<std::byte> decode_data_uri(std::string_view uri, const std::string& where,
                                        FileKind kind = FileKind::kImage);
+// Decoded bytes as requests hold them.
+inline std::shared_ptr<const std::vector<std::byte>> shared_bytes(std::vector<std::byte> bytes) {
+  return std::make_shared<const std::vector<std::byte>>(std::move(bytes));
+}
 // A text that has no scheme is base64.
 EncodedText uri_or_base64(std::string_view text);
 // Whether the scheme is data:, in any case, white space before it left aside.

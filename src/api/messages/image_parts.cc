@@ -14,10 +14,6 @@ using OrderedJson = nlohmann::ordered_json;
 constexpr size_t kMaxIdBytes = 256;
 constexpr const char* kExpectedUrl = ": expected {\"url\": \"data:image/...;base64,...\"}";
 
-std::shared_ptr<const std::vector<std::byte>> shared(std::vector<std::byte> bytes) {
-  return std::make_shared<const std::vector<std::byte>>(std::move(bytes));
-}
-
 // The part's own object "vlcache": which pages, and whether with their texts.
 void read_page_choice(const OrderedJson& choice, const std::string& where, DocumentRequest& request) {
   if (!choice.is_object()) bad_field(where + ": expected an object");
@@ -76,7 +72,7 @@ void ImageParts::add_image(const GivenImage& source, std::vector<Part>& parts) {
   if (id.size() > kMaxIdBytes)
     bad_field(source.id_where + ": expected at most " + std::to_string(kMaxIdBytes) + " bytes");
   if (source.data) {
-    image.bytes = shared(read(*source.data, source.where, FileKind::kImage));
+    image.bytes = shared_bytes(read(*source.data, source.where, FileKind::kImage));
     if (!id.empty()) named_.push_back({{owner_, id}, image.bytes, source.id_where});
   } else if (!id.empty()) {
     image.bytes = find({owner_, id}, source.id_where);
@@ -118,7 +114,7 @@ void ImageParts::add_file(const GivenFile& source, std::vector<Part>& parts) {
   if (n_left < static_cast<size_t>(PdfRequest::kMaxPages)) request.advice += " (a request's images: --max-images)";
   request.text = pdf_text_;
   if (source.choice != nullptr) read_page_choice(*source.choice, source.choice_where, request);
-  request.document.bytes = shared(read(source.data, source.data_where, FileKind::kPdf));
+  request.document.bytes = shared_bytes(read(source.data, source.data_where, FileKind::kPdf));
   for (EncodedImage& page : limits_.read_document(std::move(request))) {
     parts.emplace_back(ImagePart{std::move(page)});
     ++n_media_;

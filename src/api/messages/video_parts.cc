@@ -30,10 +30,6 @@ void read_choice(const OrderedJson& object, const std::string& where, VideoChoic
   }
 }
 
-VideoBytes shared(std::vector<std::byte> bytes) {
-  return std::make_shared<const std::vector<std::byte>>(std::move(bytes));
-}
-
 class VideoPartReader {
  public:
   VideoPartReader(const ReadData& read, EncodedVideo& video) : read_(read), video_(video) {}
@@ -48,13 +44,13 @@ class VideoPartReader {
     }
     const auto& text = url->get_ref<const std::string&>();
     if (text.starts_with(kFrames)) return read_joined_frames(std::string_view(text).substr(kFrames.size()), where);
-    video_.clip = shared(read_({text}, where, FileKind::kVideo));
+    video_.clip = shared_bytes(read_({text}, where, FileKind::kVideo));
   }
 
   // llama.cpp's {data, format}.
   void read_data(const OrderedJson& source, const std::string& where) {
     const EncodedText data = uri_or_base64(text_field(source, "data", where));
-    video_.clip = shared(decode_data(data, where + ".data", FileKind::kVideo));
+    video_.clip = shared_bytes(decode_data(data, where + ".data", FileKind::kVideo));
   }
 
  private:
@@ -71,7 +67,7 @@ class VideoPartReader {
         if (inner != nullptr) url = inner;
       }
       if (!url->is_string()) bad_field(at + ": expected the URL of an image (data:image/jpeg;base64,...)");
-      video_.frames.push_back(shared(read_({url->get_ref<const std::string&>()}, at, FileKind::kImage)));
+      video_.frames.push_back(shared_bytes(read_({url->get_ref<const std::string&>()}, at, FileKind::kImage)));
     }
     if (frames.empty()) bad_field(where + ": expected a list of frames, found none");
   }
@@ -85,7 +81,7 @@ class VideoPartReader {
         bad_field(where + ": expected at most " + std::to_string(VideoChoice::kMaxFrames) + " frames");
       }
       video_.frames.push_back(
-          shared(decode_data({.text = frame, .type = "image/jpeg", .is_base64 = true}, at, FileKind::kImage)));
+          shared_bytes(decode_data({.text = frame, .type = "image/jpeg", .is_base64 = true}, at, FileKind::kImage)));
     }
     if (video_.frames.empty()) bad_field(where + ": expected frames after the comma, found none");
   }
