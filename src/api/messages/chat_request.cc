@@ -47,6 +47,10 @@ void refuse_unsupported(const OrderedJson& body) {
                      !(value->is_structured() && value->empty());
     if (set) bad_field(std::string(key) + ": not supported by this server");
   }
+}
+
+// Of OpenAI's bodies alone.
+void refuse_other_sampling(const OrderedJson& body) {
   for (const char* key : {"typical_p", "tfs_z", "length_penalty"}) {
     const OrderedJson* value = find_field(body, key);
     if (value != nullptr && *value != 1) bad_field(std::string(key) + ": expected 1; others are not supported");
@@ -109,11 +113,10 @@ OrderedJson read_template_variables(const OrderedJson& body) {
 // Thinking as OpenAI, Anthropic, OpenRouter, vLLM, SGLang and DashScope name it.
 void read_thinking(const OrderedJson& body, ChatRequest& request) {
   ThinkingReader reader(request);
-  reader.set_effort(string(body, "reasoning_effort", ""));
-  for (const char* key : {"max_thinking_tokens", "thinking_budget", "thinking_token_budget", "max_reasoning_tokens"}) {
+  reader.read_common_fields(body);
+  for (const char* key : {"thinking_budget", "thinking_token_budget", "max_reasoning_tokens"}) {
     reader.read_budget(body, key, "");
   }
-  if (find_field(body, "enable_thinking") != nullptr) reader.enable(bool_field(body, "enable_thinking", true));
   if (const OrderedJson* thinking = find_field(body, "thinking"); thinking != nullptr) {
     if (thinking->is_boolean()) {
       reader.enable(thinking->get<bool>());
@@ -148,8 +151,7 @@ void read_continuation(const OrderedJson& body, ChatRequest& request) {
   }
 }
 
-// Options that all images and videos of the request share.
-MediaOptions read_media_options(const OrderedJson& body, const RequestFields& fields) {
+MediaOptions read_media_options(const OrderedJson& body, const OrderedJson& io, const RequestFields& fields) {
   MediaOptions options;
   ImageOptions& images = options.images;
   images = image_options(fields);
@@ -158,7 +160,7 @@ MediaOptions read_media_options(const OrderedJson& body, const RequestFields& fi
     if (!given->is_object()) bad_field("mm_processor_kwargs: expected an object");
     settings = *given;
   }
-  options.videos = take_video_choice(body, settings);
+  options.videos = take_video_choice(io, settings);
   if (!settings.empty()) images.settings = settings.dump();
   return options;
 }
@@ -301,6 +303,7 @@ int32_t read_top_logprobs(const OrderedJson& body, const ChatLimits& limits) {
 
 ChatRequest read_generation_fields(const OrderedJson& body, const RequestFields& defaults, const ChatLimits& limits) {
   refuse_unsupported(body);
+  refuse_other_sampling(body);
   const OrderedJson* response_format = find_field(body, "response_format");
   std::optional<AnswerFormat> format = read_object_schema(response_format);
   read_format_fields(body, response_format != nullptr ? "response_format" : "", format);
@@ -322,7 +325,19 @@ ChatRequest read_shared_fields(const OrderedJson& body, RequestFields own, std::
                                const RequestFields& defaults) {
   refuse_unsupported(body);
   read_format_fields(body, format ? format->field.substr(0, format->field.rfind('.')) : "", format);
-  return finish_fields(over(std::move(own), read_common_fields(body)), std::move(format), defaults);
+  ChatRequest request = finish_fields(over(std::move(own), read_common_fields(body)), std::move(format), defaults);
+  request.template_variables = read_template_variables(body);
+  return request;
+}
+
+MediaOptions read_shared_media_options(const OrderedJson& body, const RequestFields& fields) {
+  return read_media_options(body, OrderedJson::object(), fields);
+}
+
+void ThinkingReader::read_common_fields(const OrderedJson& body) {
+  effort_ = string(body, "reasoning_effort", "");
+  read_budget(body, "max_thinking_tokens", "");
+  if (find_field(body, "enable_thinking") != nullptr) enabled_ = bool_field(body, "enable_thinking", true);
 }
 
 void ThinkingReader::read_budget(const OrderedJson& object, const char* key, const std::string& where) {
@@ -402,7 +417,7 @@ ChatRequest read_chat_request(const OrderedJson& body, const RequestFields& defa
   read_continuation(body, request);
   request.template_variables = read_template_variables(body);
   read_thinking(body, request);
-  ImageParts images(limits, read_media_options(body, request.fields), request.fields);
+  ImageParts images(limits, read_media_options(body, body, request.fields), request.fields);
   request.messages = read_messages(find_field(body, "messages"), images);
   request.named = images.take_named();
   return request;

@@ -69,6 +69,8 @@ ChatRequest read_generation_fields(const nlohmann::ordered_json& body, const Req
 // `format.field` gives).
 ChatRequest read_shared_fields(const nlohmann::ordered_json& body, RequestFields own,
                                std::optional<AnswerFormat> format, const RequestFields& defaults);
+// Options that all images and videos of such a body share.
+MediaOptions read_shared_media_options(const nlohmann::ordered_json& body, const RequestFields& fields);
 // A field that has another name in the body, or other bounds than in the table.
 void read_as(const char* name, RequestField field, const nlohmann::ordered_json& body, RequestFields& fields);
 // max_tokens under another name.
@@ -81,6 +83,8 @@ class ThinkingReader {
  public:
   explicit ThinkingReader(ChatRequest& request) : request_(request) {}
 
+  // Fields that all bodies have: reasoning_effort, max_thinking_tokens, enable_thinking.
+  void read_common_fields(const nlohmann::ordered_json& body);
   void read_budget(const nlohmann::ordered_json& object, const char* key, const std::string& where);
   void read_thinking(const nlohmann::ordered_json& thinking);    // Anthropic's
   void read_reasoning(const nlohmann::ordered_json& reasoning);  // that of Responses and OpenRouter

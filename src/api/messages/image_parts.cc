@@ -114,7 +114,9 @@ void ImageParts::add_file(const GivenFile& source, std::vector<Part>& parts) {
   if (n_left < static_cast<size_t>(PdfRequest::kMaxPages)) request.advice += " (a request's images: --max-images)";
   request.text = pdf_text_;
   if (source.choice != nullptr) read_page_choice(*source.choice, source.choice_where, request);
-  request.document.bytes = shared_bytes(read(source.data, source.data_where, FileKind::kPdf));
+  request.document.bytes =
+      shared_bytes(source.may_be_url ? read(source.data, source.data_where, FileKind::kPdf)
+                                     : decode_data(source.data, source.data_where, FileKind::kPdf));
   for (EncodedImage& page : limits_.read_document(std::move(request))) {
     parts.emplace_back(ImagePart{std::move(page)});
     ++n_media_;
@@ -127,6 +129,7 @@ void ImageParts::add_openai_file(const OrderedJson& file, const std::string& fil
   GivenFile source{.where = file_where,
                    .data_where = file_where + (is_url ? ".file_url" : ".file_data"),
                    .choice_where = where + ".vlcache",
+                   .may_be_url = is_url,
                    .is_stored = find_field(file, "file_id") != nullptr,
                    .choice = find_field(part, "vlcache")};
   if (limits_.read_document && !source.is_stored) {

@@ -304,12 +304,13 @@ std::optional<AnswerFormat> read_format(const OrderedJson& body) {
 // Thinking, or else the effort that clients send beside the format.
 void read_thinking(const OrderedJson& body, ChatRequest& request) {
   ThinkingReader reader(request);
+  reader.read_common_fields(body);
   const OrderedJson *thinking = find_field(body, "thinking"), *config = find_field(body, "output_config");
   if (thinking != nullptr && !thinking->is_object()) bad_field("thinking: expected an object");
   if (thinking != nullptr) {
     reader.read_thinking(*thinking);
-  } else if (config != nullptr) {
-    reader.set_effort(text_in(*config, "effort"));
+  } else if (std::string effort = config != nullptr ? text_in(*config, "effort") : ""; !effort.empty()) {
+    reader.set_effort(std::move(effort));
   }
   reader.finish();
 }
@@ -337,7 +338,7 @@ ChatRequest read_messages_request(const OrderedJson& body, const RequestFields& 
   ChatRequest request = read_shared_fields(body, std::move(own), std::move(format), defaults);
   request.set_tools(std::move(tools));
   read_thinking(body, request);
-  ImageParts images(limits, {.images = image_options(request.fields), .videos = {}}, request.fields);
+  ImageParts images(limits, read_shared_media_options(body, request.fields), request.fields);
   request.messages = messages_of(body, images);
   read_continuation(request);
   drop_empty_messages(request.messages, "messages");

@@ -44,6 +44,28 @@ std::string error_of(const auto& read, const char* body) {
   return "none";
 }
 
+// Fields of the table that no member of RequestFields holds.
+TEST(MessagesRequest, FieldsOfAllBodiesActOnEveryEndpoint) {
+  const std::string fields =
+      R"("reasoning_effort": "low", "max_thinking_tokens": 4, "chat_template_kwargs": {"tone": "dry"},)"
+      R"("typical_p": 0.5, )";
+  const std::string image = R"({"type": "base64", "media_type": "image/png", "data": "AAAA"})";
+  for (const ChatRequest& request :
+       {messages("{" + fields + R"("max_tokens": 9, "messages": [{"role": "user", "content": "?"}]})"),
+        responses("{" + fields + R"("input": "?"})")}) {
+    EXPECT_EQ(request.max_thought_tokens, 4);
+    EXPECT_EQ(request.template_variables["reasoning_effort"], "low");
+    EXPECT_EQ(request.template_variables["enable_thinking"], true);
+    EXPECT_EQ(request.template_variables["tone"], "dry");
+  }
+  EXPECT_EQ(responses(R"({"input": "?", "enable_thinking": false})").template_variables["enable_thinking"], false);
+  const ChatRequest sized = messages(R"({"max_tokens": 9, "mm_processor_kwargs": {"max_pixels": 4096}, "messages": [)"
+                                     R"({"role": "user", "content": [{"type": "image", "source": )" +
+                                     image + "}]}]}");
+  const auto& part = std::get<ImagePart>(sized.messages.at(0).parts.at(0));
+  EXPECT_EQ(part.image.options.settings, R"({"max_pixels":4096})");
+}
+
 TEST(MessagesRequest, OutputFormatAndThinking) {
   const auto chat = [](const std::string& more) {
     return messages(R"({"max_tokens": 9, "messages": [{"role": "user", "content": "?"}], )" + more + "}");
@@ -59,6 +81,9 @@ TEST(MessagesRequest, OutputFormatAndThinking) {
     EXPECT_THROW(chat(wrong), Error) << wrong;
   }
   EXPECT_EQ(chat(R"("thinking": {"type": "enabled", "budget_tokens": 5})").max_thought_tokens, 5);
+  EXPECT_EQ(
+      chat(R"("reasoning_effort": "high", "output_config": {"effort": "low"})").template_variables["reasoning_effort"],
+      "low");
   EXPECT_EQ(chat(R"("output_config": {"effort": "low"})").template_variables["reasoning_effort"], "low");
 }
 

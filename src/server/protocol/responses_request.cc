@@ -370,9 +370,10 @@ ChatRequest read_responses_request(const OrderedJson& body, const RequestFields&
   ChatRequest request = read_shared_fields(body, std::move(own), std::move(format), defaults);
   request.set_tools(std::move(use));
   ThinkingReader thinking(request);
+  thinking.read_common_fields(body);
   if (const OrderedJson* reasoning = find_field(body, "reasoning")) thinking.read_reasoning(*reasoning);
   thinking.finish();
-  ImageParts images(limits, {.images = image_options(request.fields), .videos = {}}, request.fields, "input");
+  ImageParts images(limits, read_shared_media_options(body, request.fields), request.fields, "input");
   request.messages = messages_of_items(body, images);
   drop_empty_messages(request.messages, "input");
   request.named = images.take_named();
