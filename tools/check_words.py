@@ -21,10 +21,10 @@ WORDS = ("nobody", "whoever", "somebody", "anew", "behind", "whom", "is had", "g
          "in turn", "picture", "pictures")
 # The counts that are left; --tighten lowers them to the counts of today, and never raises one.
 LIMITS = {
-    "nobody": 6,
+    "nobody": 5,
     "whoever": 1,
     "somebody": 1,
-    "anew": 4,
+    "anew": 2,
     "behind": 2,
     "whom": 1,
     "is had": 0,
@@ -35,13 +35,13 @@ LIMITS = {
     "is let go": 0,
     "rehearsal": 0,
     "in turn": 8,
-    "picture": 96,
-    "pictures": 96,
-    "what": 255,
-    "those": 230,
-    "takes": 247,
-    "goes": 99,
-    "wanted": 14,
+    "picture": 81,
+    "pictures": 73,
+    "what": 184,
+    "those": 204,
+    "takes": 170,
+    "goes": 73,
+    "wanted": 3,
     "clause": 377,
 }
 VERBS = ("is|are|was|were|has|had|have|does|did|may|can|cannot|could|will|would|must|needs?|follows|stands?|comes?|came|lies|stays?|stayed|remains?|remained|goes|went|decides|"
