@@ -9,7 +9,7 @@
 namespace vlcache {
 namespace {
 
-using Who = Route::Who;
+using enum Route::Access;
 using Call = Route::Call;
 using Reply = std::optional<HttpResponse>;
 
@@ -33,36 +33,33 @@ Reply page(const Call& call) {
 }
 
 constexpr Route kRoutes[] = {
-    {"GET", "/", Who::kAnyone, false, "the page", page},
-    {"GET", "/page/*", Who::kAnyone, false, "its files", page},
-    {"GET", "/favicon.ico", Who::kAnyone, false, "404: the page names its icon", page},
-    {"POST", "/v1/chat/completions", Who::kCallers, false, "OpenAI's chat completions", later<&Api::chat>},
-    {"POST", "/v1/completions", Who::kCallers, false, "the older API: text or tokens, without chat template and images",
+    {"GET", "/", kAnyone, false, "the page", page},
+    {"GET", "/page/*", kAnyone, false, "its files", page},
+    {"GET", "/favicon.ico", kAnyone, false, "404: the page names its icon", page},
+    {"POST", "/v1/chat/completions", kCallers, false, "OpenAI's chat completions", later<&Api::chat>},
+    {"POST", "/v1/completions", kCallers, false, "the older API: text or tokens, without chat template and images",
      later<&Api::complete>},
-    {"POST", "/v1/messages", Who::kCallers, false, "Anthropic's messages", later<&Api::messages>},
-    {"POST", "/v1/messages/count_tokens", Who::kCallers, false, "how many tokens such messages have",
+    {"POST", "/v1/messages", kCallers, false, "Anthropic's messages", later<&Api::messages>},
+    {"POST", "/v1/messages/count_tokens", kCallers, false, "how many tokens such messages have",
      of_body<&Api::count_tokens>},
-    {"POST", "/v1/responses", Who::kCallers, false, "OpenAI's responses", later<&Api::responses>},
-    {"POST", "/tokenize", Who::kCallers, false, "the tokens of a prompt or of messages", of_body<&Api::tokenize>},
-    {"POST", "/detokenize", Who::kCallers, false, "the text of tokens", of_body<&Api::detokenize>},
-    {"GET", "/v1/models", Who::kCallers, false, "the one model and its context", at_once<&Api::models>},
-    {"GET", "/v1/models/*", Who::kCallers, false, "the same by name", of_body<&Api::model_of>},
-    {"GET", "/props", Who::kCallers, false, "llama.cpp's: context, sampling defaults, slots, modalities, limits",
+    {"POST", "/v1/responses", kCallers, false, "OpenAI's responses", later<&Api::responses>},
+    {"POST", "/tokenize", kCallers, false, "the tokens of a prompt or of messages", of_body<&Api::tokenize>},
+    {"POST", "/detokenize", kCallers, false, "the text of tokens", of_body<&Api::detokenize>},
+    {"GET", "/v1/models", kCallers, false, "the one model and its context", at_once<&Api::models>},
+    {"GET", "/v1/models/*", kCallers, false, "the same by name", of_body<&Api::model_of>},
+    {"GET", "/props", kCallers, false, "llama.cpp's: context, sampling defaults, slots, modalities, limits",
      at_once<&Api::props>},
-    {"GET", "/v1/cache/stats", Who::kCallers, false, "hits, misses and bytes of all caches",
-     at_once<&Api::cache_stats>},
-    {"GET", "/v1/cache/entries", Who::kAdmins, false, "the images in memory", later<&Api::cache_entries>},
-    {"POST", "/v1/cache/pin", Who::kAdmins, false, "keeps an image in memory", later<&Api::cache_pin>},
-    {"POST", "/v1/cache/drop", Who::kAdmins, false, "removes an image from memory and all tiers",
-     later<&Api::cache_drop>},
-    {"POST", "/v1/cache/reset", Who::kAdmins, false, "clears the caches in memory", later<&Api::cache_reset>},
-    {"GET", "/v1/loads", Who::kCallers, false, "what a load balancer weighs", at_once<&Api::loads>},
-    {"GET", "/metrics", Who::kCallers, true, "Prometheus metrics", at_once<&Api::metrics>},
-    {"GET", "/version", Who::kCallers, true, "the program's version", at_once<&Api::version>},
-    {"GET", "/health", Who::kAnyone, true, "200 once the server has warmed up, until it shuts down",
-     at_once<&Api::health>},
-    {"GET", "/health/ready", Who::kAnyone, true, "the same", at_once<&Api::health>},
-    {"GET", "/health/live", Who::kAnyone, true, "200 as long as the process answers", at_once<&Api::live>},
+    {"GET", "/v1/cache/stats", kCallers, false, "hits, misses and bytes of all caches", at_once<&Api::cache_stats>},
+    {"GET", "/v1/cache/entries", kAdmins, false, "the images in memory", later<&Api::cache_entries>},
+    {"POST", "/v1/cache/pin", kAdmins, false, "keeps an image in memory", later<&Api::cache_pin>},
+    {"POST", "/v1/cache/drop", kAdmins, false, "removes an image from memory and all tiers", later<&Api::cache_drop>},
+    {"POST", "/v1/cache/reset", kAdmins, false, "clears the caches in memory", later<&Api::cache_reset>},
+    {"GET", "/v1/loads", kCallers, false, "what a load balancer weighs", at_once<&Api::loads>},
+    {"GET", "/metrics", kCallers, true, "Prometheus metrics", at_once<&Api::metrics>},
+    {"GET", "/version", kCallers, true, "the program's version", at_once<&Api::version>},
+    {"GET", "/health", kAnyone, true, "200 once the server has warmed up, until it shuts down", at_once<&Api::health>},
+    {"GET", "/health/ready", kAnyone, true, "the same", at_once<&Api::health>},
+    {"GET", "/health/live", kAnyone, true, "200 as long as the process answers", at_once<&Api::live>},
 };
 
 }  // namespace
@@ -85,7 +82,7 @@ const Route* find_route(std::string_view method, std::string_view path) {
 }
 
 bool is_open(std::string_view path) {
-  return std::ranges::any_of(kRoutes, [&](const Route& r) { return r.who == Who::kAnyone && r.has_path(path); });
+  return std::ranges::any_of(kRoutes, [&](const Route& r) { return r.access == kAnyone && r.has_path(path); });
 }
 
 HttpResponse no_route(const HttpRequest& request) {
@@ -101,8 +98,8 @@ HttpResponse no_route(const HttpRequest& request) {
 std::string routes_markdown() {
   std::string text = "| route | for | what |\n|---|---|---|\n";
   for (const Route& route : kRoutes) {
-    const char* who = route.who == Who::kAnyone ? "all" : route.who == Who::kAdmins ? "admins" : "callers";
-    text += "| `" + std::string(route.method) + " " + route.path + "` | " + who + " | " + route.meaning + " |\n";
+    const char* access = route.access == kAnyone ? "all" : route.access == kAdmins ? "admins" : "callers";
+    text += "| `" + std::string(route.method) + " " + route.path + "` | " + access + " | " + route.meaning + " |\n";
   }
   return text;
 }

@@ -1,4 +1,4 @@
-// The routes of the server: one table, from which come the handlers, 404, 405, who may ask, and the list in the docs.
+// The routes of the server: one table, from which come the handlers, 404, 405, access, and the list in the docs.
 #pragma once
 
 #include <optional>
@@ -13,8 +13,8 @@ namespace vlcache {
 class Api;
 
 struct Route {
-  enum class Who : uint8_t {
-    kAnyone,   // without a key
+  enum class Access : uint8_t {
+    kAnyone,   // needs no key
     kCallers,  // of the server
     kAdmins,
   };
@@ -26,7 +26,7 @@ struct Route {
 
   const char* method;  // GET: HEAD, too
   const char* path;    // ends in *: all that begin so
-  Who who;
+  Access access;
   bool operation;  // answered at once, and on the port for operators
   const char* meaning;
   // nullopt: the reply is sent when it is there.
