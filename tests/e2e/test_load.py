@@ -26,7 +26,7 @@ class Load(ProgramTest):
         return p.stdout.splitlines()
 
     def test_many_streams(self):
-        seconds = float(os.environ.get("VLCACHE_TEST_SOAK_SECONDS", 40))
+        seconds = float(os.environ.get("VLCACHE_TEST_SOAK_SECONDS", 15))
         growth = ("--growth", 10) if SHADOWED else ()
         said = json.loads(self.script("soak.py", "--seconds", seconds, *growth, timeout=5 * seconds + 600)[0])
         self.assertEqual((said["wrong"], said["idle"], said["exit"]), (0, True, 0))
