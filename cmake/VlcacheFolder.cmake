@@ -58,5 +58,7 @@ function(vlcache_batches target n_files)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${n_files})
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     target_compile_options(${target} PRIVATE -Wno-subobject-linkage)  # takes the files of a batch for headers
+    # Collect the compiler's garbage from 500 MB on, instead of 128: a tenth of the time of a batch, for 250 MB.
+    target_compile_options(${target} PRIVATE --param=ggc-min-heapsize=500000)
   endif()
 endfunction()

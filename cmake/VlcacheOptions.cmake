@@ -18,8 +18,6 @@ target_compile_options(vlcache_options INTERFACE -Wall -Wextra -Wpedantic -Werro
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   # GCC 12 warns of overlapping copies inside its own std::string (GCC bug 105651).
   target_compile_options(vlcache_options INTERFACE -Wno-restrict)
-  # Collect the compiler's garbage from 500 MB on, instead of 128: a tenth of the time of a batch, for 250 MB.
-  target_compile_options(vlcache_options INTERFACE --param=ggc-min-heapsize=500000)
 endif()
 # No fused multiply-add after our back: results must not depend on the compiler's choice.
 target_compile_options(vlcache_options INTERFACE -ffp-contract=off)

@@ -48,10 +48,10 @@ uint64_t random_bits(uint64_t& state) {
 
 int main() {
   const std::string text = "one1 two22 three3 four4 five5";
-  size_t sum = use<1>(text) + use<2>(text) + use<3>(text);
+  size_t sum = use<1>(text) + use<2>(text);
   uint64_t state = 1;
   std::vector<float> row(4096), other(4096);
-  for (int round = 0; round < 60; ++round) {
+  for (int round = 0; round < 45; ++round) {
     std::vector<uint64_t> values(400'000);
     for (uint64_t& v : values) v = random_bits(state);
     std::sort(values.begin(), values.end());
