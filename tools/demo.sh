@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ ! -x build/demo/vlcache ]; then
   echo "The first time this installs the Debian packages that are missing (their names and sizes come first) and builds" >&2
-  echo "build/release/vlcache (about 50 MB; two and a half minutes on two idle cores)." >&2
+  echo "build/release/vlcache (about 50 MB; about 6 CPU minutes, 3.5 minutes on two idle cores)." >&2
 fi
 tools/install_deps.sh build
 tools/build.sh demo vlcache
