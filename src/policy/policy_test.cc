@@ -2,11 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "base/error.h"
 #include "policy/fixed_slots_testing.h"
+#include "policy/parts.h"
 #include "policy/registry.h"
 
 namespace vlcache {
@@ -292,6 +294,25 @@ TEST(PostVision, WindowIsTheTextAfterTheLastImage) {
   EXPECT_EQ(policy->needs({.n_tokens = 100, .n_vision = 40, .n_after_vision = 0}).at(0).window, 16);
   EXPECT_EQ(policy->needs({.n_tokens = 100, .n_vision = 0, .n_after_vision = 100}).at(0).window, 64);
   EXPECT_EQ(policy->needs({.n_tokens = 7, .n_vision = 0, .n_after_vision = 7}).at(0).window, 7);
+}
+
+// Of ten slots, with the values 4, 1, 0, 0, 9, 5, 3, 0, 0, 2: the first two and the last two are not to be hidden.
+TEST(HideUntil, SparesTheFirstAndTheRecent) {
+  const auto hidden = [](int32_t n_left, int32_t begin, int32_t n_recent) {
+    FixedSlots slots({{10}});
+    const float values[] = {4, 1, 0, 0, 9, 5, 3, 0, 0, 2};
+    std::ranges::copy(values, slots.plane(0, 0, 0).begin());
+    hide_until(slots, 0, 0, n_left, begin, n_recent);
+    return slots.hidden(0, 0);
+  };
+  EXPECT_THAT(hidden(10, 2, 2), IsEmpty());
+  EXPECT_THAT(hidden(9, 2, 2), ElementsAre(2));  // of equals the earliest
+  EXPECT_THAT(hidden(9, 4, 2), ElementsAre(7));
+  EXPECT_THAT(hidden(9, 8, 1), ElementsAre(8));
+  EXPECT_THAT(hidden(9, 8, 2), IsEmpty());
+  EXPECT_THAT(hidden(6, 2, 2), ElementsAre(2, 3, 6, 7));
+  EXPECT_THAT(hidden(6, 2, 1), ElementsAre(2, 3, 7, 8));
+  EXPECT_THAT(hidden(1, 2, 2), ElementsAre(2, 3, 4, 5, 6, 7));
 }
 
 // 20 slots, budget 0.25: 5 slots, of them max(1, floor(0.5 + 0.5)) = 1 recent; the sums of head 1 run the other way.
