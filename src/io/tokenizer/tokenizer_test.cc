@@ -269,6 +269,20 @@ TEST(Tokenizer, UnknownCharactersCountAsTheyBecomeTokens) {
   EXPECT_EQ(dropping.encode("x y z a x", false, {.max_tokens = 1}), std::vector<int32_t>{0});
 }
 
+TEST(Tokenizer, OfAddedTokensTheLongestIsFound) {
+  for (const char* normalized : {"true", "false"}) {
+    const auto added = [&](int id, const char* content) {
+      return R"({"id": )" + std::to_string(id) + R"(, "content": ")" + content + R"(", "normalized": )" + normalized +
+             "}";
+    };
+    const Tokenizer tokenizer = Tokenizer::from_json(
+        R"({"version": "1.0", "added_tokens": [)" + added(5, "<b") + ", " + added(6, "<b>c") +
+            R"(], "model": {"type": "BPE", "vocab": {"a": 0, "<": 1, ">": 2, "b": 3, "c": 4}, "merges": []}})",
+        "t");
+    EXPECT_EQ(tokenizer.encode("a<b>c<b>a", false), (std::vector<int32_t>{0, 6, 5, 2, 0})) << normalized;
+  }
+}
+
 TEST(Tokenizer, CanBeCancelled) {
   const Tokenizer tokenizer = fixture("qwen2");
   for (const char* unit : {"ab ", "the"}) {  // many words; one word of many merges
