@@ -296,10 +296,10 @@ TEST(PostVision, WindowIsTheTextAfterTheLastImage) {
   EXPECT_EQ(policy->needs({.n_tokens = 7, .n_vision = 0, .n_after_vision = 7}).at(0).window, 7);
 }
 
-// Of ten slots, with the values 4, 1, 0, 0, 9, 5, 3, 0, 0, 2: the first two and the last two are not to be hidden.
+// Ten slots with the values 4, 1, 0, 0, 9, 5, 3, 0, 0, 2; begin and n_recent spare the first and the last.
 TEST(HideUntil, SparesTheFirstAndTheRecent) {
   const auto hidden = [](int32_t n_left, int32_t begin, int32_t n_recent) {
-    FixedSlots slots({{10}});
+    FixedSlots slots(std::vector<std::vector<int32_t>>{{10}});
     const float values[] = {4, 1, 0, 0, 9, 5, 3, 0, 0, 2};
     std::ranges::copy(values, slots.plane(0, 0, 0).begin());
     hide_until(slots, 0, 0, n_left, begin, n_recent);
