@@ -49,7 +49,7 @@ void refuse_unsupported(const OrderedJson& body) {
   }
 }
 
-// Of OpenAI's bodies alone.
+// Only OpenAI has these.
 void refuse_other_sampling(const OrderedJson& body) {
   for (const char* key : {"typical_p", "tfs_z", "length_penalty"}) {
     const OrderedJson* value = find_field(body, key);

@@ -64,7 +64,7 @@ struct GivenFile {
   std::string data_where;    // of its data or URL
   std::string choice_where;  // of `choice`
   EncodedText data = {};
-  bool may_be_url = true;  // of a place that the server reads from
+  bool may_be_url = true;  // else base64 or a data URI alone
   bool is_stored = false;  // an id of an uploaded file instead
   std::string name = "";
   const nlohmann::ordered_json* choice = nullptr;  // {pages, pdf_text}
