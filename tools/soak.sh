@@ -52,10 +52,10 @@ program() { suite "$1" "$2" --gtest_brief=1 --gtest_output=xml:FILE.xml --gtest_
 # python_tests NAME TEXT: end-to-end tests whose id contains the text, in one process
 python_tests() { suite "$1" python3 tools/run_python_tests.py tests/e2e --jobs 1 --timeout 14400 --junit FILE.xml --only "$2"; }
 
-# unit_tests PRESET: all test programs of a build
+# unit_tests PRESET [TARGET...]: builds the test programs and these targets, and runs ctest
 unit_tests() {
   local started
-  step "build-$1" tools/build.sh "$1" vlcache_tests
+  step "build-$1" tools/build.sh "$1" vlcache_tests "${@:2}"
   rm -rf "build/$1/results" "build/$1/junit.xml"
   started=$SECONDS
   ctest --test-dir "build/$1" --parallel "$(nproc)" --output-junit junit.xml >"$logs/$1.log" 2>&1 || tail -n 40 "$logs/$1.log"
@@ -69,7 +69,7 @@ store=build/release/src/store/vlcache_store_test engine=build/release/src/engine
 
 if wants units; then
   unit_tests release
-  VLCACHE_TEST_FULL=1 UBSAN_OPTIONS="print_stacktrace=1" unit_tests asan-full
+  VLCACHE_TEST_FULL=1 UBSAN_OPTIONS="print_stacktrace=1" unit_tests asan-full vlcache_fuzz  # ctest replays the corpora, too
 fi
 if wants kills; then
   VLCACHE_TEST_KILLS=$kills program "$kills-kills" $store 'DiskFaults.KilledWhileSaving'
