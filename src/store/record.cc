@@ -211,10 +211,16 @@ std::optional<Miss> parse_header(const RecordSeal& seal, std::span<const std::by
   return std::nullopt;
 }
 
+bool has_expired(int64_t created_ms, int64_t ttl_ms) {
+  const int64_t now = now_ms();
+  return ttl_ms > 0 && (created_ms <= now - ttl_ms || created_ms >= now + ttl_ms);
+}
+
 std::optional<Miss> check_age(const RecordHeader& header, int64_t ttl_ms) {
-  const int64_t age_ms = now_ms() - header.created_ms;
-  if (ttl_ms <= 0 || age_ms < ttl_ms) return std::nullopt;
-  return miss(MissReason::kExpired, std::to_string(age_ms / 1000) + " s old");
+  if (!has_expired(header.created_ms, ttl_ms)) return std::nullopt;
+  const int64_t now = now_ms();
+  if (header.created_ms < 0 || header.created_ms > now) return miss(MissReason::kExpired, "its time is not in the past");
+  return miss(MissReason::kExpired, std::to_string((now - header.created_ms) / 1000) + " s old");
 }
 
 std::optional<Miss> check_target(const RecordHeader& header, int32_t section, std::span<const std::byte> to) {

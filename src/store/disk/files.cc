@@ -70,14 +70,14 @@ bool is_of(const fs::path& claim, const std::string& claimant) {
   return n > 0 && std::string_view(text.data(), static_cast<size_t>(n)) == claimant;
 }
 
-// How long ago the file was written; nullopt: there is none.
+// The time between now and the file's last write, which may lie in the future: clocks are set back. nullopt: no file.
 std::optional<Clock::duration> age_of(const fs::path& path) {
   struct stat status {};
   if (lstat(path.c_str(), &status) != 0) return std::nullopt;
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
-  return std::chrono::seconds(now.tv_sec - status.st_mtim.tv_sec) +
-         std::chrono::nanoseconds(now.tv_nsec - status.st_mtim.tv_nsec);
+  return std::chrono::abs(std::chrono::seconds(now.tv_sec - status.st_mtim.tv_sec) +
+                          std::chrono::nanoseconds(now.tv_nsec - status.st_mtim.tv_nsec));
 }
 
 int64_t remove_if_stale(const fs::path& path) {

@@ -33,7 +33,7 @@ DiskSpace::DiskSpace(std::filesystem::path root, int64_t max_bytes, int64_t ttl_
   for (const FoundRecord& record : find_records(root_)) used_bytes_ += record.bytes;
 }
 
-bool DiskSpace::expired(int64_t created_ms) const { return ttl_ms_ > 0 && now_ms() - created_ms >= ttl_ms_; }
+bool DiskSpace::expired(int64_t created_ms) const { return has_expired(created_ms, ttl_ms_); }
 
 std::vector<DiskSpace::Candidate> DiskSpace::scan() {
   std::vector<Candidate> candidates;

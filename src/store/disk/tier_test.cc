@@ -397,6 +397,33 @@ TEST_F(DiskTierTest, OneProcessClaimsARecord) {
   EXPECT_EQ(files_in(root_).size(), 0u);
 }
 
+// What a clock that is set back afterwards leaves.
+void set_claims_ahead(const fs::path& root, std::chrono::minutes by) {
+  for (const auto& entry : fs::recursive_directory_iterator(root)) {
+    if (entry.path().extension() == ".claim") fs::last_write_time(entry.path(), fs::file_time_type::clock::now() + by);
+  }
+}
+
+TEST_F(DiskTierTest, ClaimFromTheFutureIsOld) {
+  using std::chrono::minutes;
+  DiskTier a(options()), b(options());
+  const RecordKey key = make_key(1);
+  ASSERT_TRUE(a.claim(key, minutes(1), kNoDeadline));
+  set_claims_ahead(root_, minutes(5));
+  EXPECT_TRUE(b.claim(key, minutes(1), kNoDeadline));
+  EXPECT_FALSE(a.claim(key, minutes(1), kNoDeadline));
+}
+
+TEST_F(DiskTierTest, ClaimsFromTheFutureAreRemoved) {
+  {
+    DiskTier tier(options());
+    ASSERT_TRUE(tier.claim(make_key(1), std::chrono::minutes(1), kNoDeadline));
+  }
+  set_claims_ahead(root_, std::chrono::hours(1));
+  const DiskTier tier(options());
+  EXPECT_EQ(files_in(root_).size(), 0u);
+}
+
 TEST_F(DiskTierTest, SavingsAndUsesAreListed) {
   DiskTier tier(options());
   Stored stored = make_record(make_key(1), {5});
@@ -448,6 +475,10 @@ TEST_F(Eviction, OldRecordsExpire) {
   EXPECT_EQ(read_all(*tier_, fresh.record.key).sections, fresh.sections);
   EXPECT_EQ(tier_->stats().n_failed(), 0);  // expiry is no failure
   EXPECT_EQ(tier_->stats().n_removed, 1);
+  Stored future = record(4);
+  future.record.created_ms = now_ms() + 11'000;
+  ASSERT_EQ(put(*tier_, future), PutOutcome::kStored);
+  EXPECT_EQ(reason(read_all(*tier_, future.record.key).miss), "expired");
   // An expired record does not keep a new one out.
   ASSERT_EQ(put(*tier_, old), PutOutcome::kStored);
   ASSERT_EQ(put(*tier_, record(1)), PutOutcome::kStored);
