@@ -102,6 +102,19 @@ TEST(HttpServer, PassesRequestsToTheHandlerAndSendsItsReply) {
   EXPECT_TRUE(client.read().ends_with("GET /   "));
 }
 
+TEST(HttpServer, HostOfAWholeUrlCounts) {
+  HttpServer server({}, [](const HttpRequest& r, const HttpReplyPtr& reply) {
+    reply->send({.status = 200, .body = "<" + std::string(r.header("host")) + ">" + r.path + ";"});
+  });
+  Client client(server.port());
+  client.send("GET HTTP://evil.example:81/x?y HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_NE(client.read(";").find("<evil.example:81>/x;"), std::string::npos);
+  client.send("GET https://evil.example?/ HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_NE(client.read("/;").find("<evil.example>/;"), std::string::npos);
+  client.send("GET /http://evil.example/x HTTP/1.1\r\nHost: localhost\r\nconnection: close\r\n\r\n");
+  EXPECT_TRUE(client.read().ends_with("<localhost>/http:/evil.example/x;"));
+}
+
 TEST(HttpServer, ChunkedRepliesAreSentAsTheyAreWritten) {
   Replies replies;
   HttpServer server({.heartbeat = 20ms}, replies.handler());

@@ -327,15 +327,26 @@ class Reply final : public HttpReply {
 
 namespace {
 
-// The path of a target, which may be a whole URL (RFC 9112 3.2.2), without repeated slashes and one at its end.
-std::string path_of(std::string_view target) {
+// A target without its query. Where it is a whole URL (RFC 9112 3.2.2), `authority` is the host and port in it.
+struct Target {
+  std::optional<std::string_view> authority;
+  std::string_view path;
+};
+
+Target split_target(std::string_view target) {
   target = target.substr(0, target.find('?'));
   const std::string start = lower_case(target.substr(0, 8));
   for (const std::string_view scheme : {"http://", "https://"}) {
     if (!std::string_view(start).starts_with(scheme)) continue;
-    const size_t slash = target.find('/', scheme.size());
-    target = slash == target.npos ? "/" : target.substr(slash);
+    const std::string_view rest = target.substr(scheme.size());
+    const size_t slash = std::min(rest.find('/'), rest.size());
+    return {rest.substr(0, slash), slash == rest.size() ? "/" : rest.substr(slash)};
   }
+  return {std::nullopt, target};
+}
+
+// The path without repeated slashes and without one at its end.
+std::string plain_path(std::string_view target) {
   std::string path;
   for (const char c : target) {
     if (c != '/' || !path.ends_with('/')) path += c;
@@ -398,9 +409,13 @@ void HttpSession::on_request() {
   HttpRequest request;
   request.method = message.method_string();
   const std::string_view target(message.target().data(), message.target().size());
-  request.path = path_of(target);
+  const auto [authority, path] = split_target(target);
+  request.path = plain_path(path);
   if (const size_t mark = target.find('?'); mark != std::string_view::npos) request.query = target.substr(mark + 1);
+  // The host of a whole URL counts, whatever the header says (RFC 9112 3.2.2).
+  if (authority) request.headers.emplace_back("host", *authority);
   for (const auto& field : message) {
+    if (authority && field.name() == http::field::host) continue;
     request.headers.emplace_back(lower_case({field.name_string().data(), field.name_string().size()}),
                                  std::string(field.value().data(), field.value().size()));
   }
