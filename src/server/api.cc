@@ -144,7 +144,7 @@ void Api::handle(const HttpRequest& request, const HttpReplyPtr& reply) {
     }
   }
   if (route == nullptr) return exchange->send(no_route(request));
-  if (route->access == Route::Access::kAdmins && !exchange->caller().admin) {
+  if (!may_use(*route, exchange->caller())) {
     return exchange->send(refusal(403, "expected the key of an admin", "invalid_request_error", "admin_only"));
   }
   try {

@@ -32,6 +32,16 @@ Reply page(const Call& call) {
   return file ? std::move(file) : no_route(call.request);
 }
 
+const char* name_of(Route::Access access) {
+  switch (access) {
+    case kAnyone: return "all";
+    case kCallers: return "callers";
+    case kTotals: return "callers, or admins where there are several tenants";
+    case kAdmins: return "admins";
+  }
+  return "";
+}
+
 constexpr Route kRoutes[] = {
     {"GET", "/", kAnyone, false, "the page", page},
     {"GET", "/page/*", kAnyone, false, "its files", page},
@@ -49,13 +59,13 @@ constexpr Route kRoutes[] = {
     {"GET", "/v1/models/*", kCallers, false, "the same by name", of_body<&Api::model_of>},
     {"GET", "/props", kCallers, false, "llama.cpp's: context, sampling defaults, slots, modalities, limits",
      at_once<&Api::props>},
-    {"GET", "/v1/cache/stats", kCallers, false, "hits, misses and bytes of all caches", at_once<&Api::cache_stats>},
+    {"GET", "/v1/cache/stats", kTotals, false, "hits, misses and bytes of all caches", at_once<&Api::cache_stats>},
     {"GET", "/v1/cache/entries", kAdmins, false, "the images in memory", later<&Api::cache_entries>},
     {"POST", "/v1/cache/pin", kAdmins, false, "keeps an image in memory", later<&Api::cache_pin>},
     {"POST", "/v1/cache/drop", kAdmins, false, "removes an image from memory and all tiers", later<&Api::cache_drop>},
     {"POST", "/v1/cache/reset", kAdmins, false, "clears the caches in memory", later<&Api::cache_reset>},
     {"GET", "/v1/loads", kCallers, false, "what a load balancer weighs", at_once<&Api::loads>},
-    {"GET", "/metrics", kCallers, true, "Prometheus metrics", at_once<&Api::metrics>},
+    {"GET", "/metrics", kTotals, true, "Prometheus metrics", at_once<&Api::metrics>},
     {"GET", "/version", kCallers, true, "the program's version", at_once<&Api::version>},
     {"GET", "/health", kAnyone, true, "200 once the server has warmed up, until it shuts down", at_once<&Api::health>},
     {"GET", "/health/ready", kAnyone, true, "the same", at_once<&Api::health>},
@@ -71,6 +81,11 @@ bool Route::has_path(std::string_view asked) const {
 
 bool Route::has_method(std::string_view asked) const {
   return asked == method || (asked == "HEAD" && method[0] == 'G');
+}
+
+bool may_use(const Route& route, const Caller& caller) {
+  if (route.access == kAdmins) return caller.admin;
+  return route.access != kTotals || caller.sees_totals;
 }
 
 std::span<const Route> routes() { return kRoutes; }
@@ -98,7 +113,7 @@ HttpResponse no_route(const HttpRequest& request) {
 std::string routes_markdown() {
   std::string text = "| route | for | what |\n|---|---|---|\n";
   for (const Route& route : kRoutes) {
-    const char* access = route.access == kAnyone ? "all" : route.access == kAdmins ? "admins" : "callers";
+    const char* access = name_of(route.access);
     text += "| `" + std::string(route.method) + " " + route.path + "` | " + access + " | " + route.meaning + " |\n";
   }
   return text;

@@ -15,7 +15,8 @@ class Api;
 struct Route {
   enum class Access : uint8_t {
     kAnyone,   // needs no key
-    kCallers,  // of the server
+    kCallers,  // needs a key, if the server has keys
+    kTotals,   // has counts of all tenants: for admins, and for callers where there is one tenant
     kAdmins,
   };
   struct Call {
@@ -35,6 +36,9 @@ struct Route {
   bool has_path(std::string_view asked) const;
   bool has_method(std::string_view asked) const;
 };
+
+// Whether a caller with a key that is accepted may use the route.
+bool may_use(const Route& route, const Caller& caller);
 
 std::span<const Route> routes();
 // The route of a request; null: none.

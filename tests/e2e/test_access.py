@@ -91,6 +91,11 @@ class Keys(Server):
         again = ask()
         self.assertEqual((again["source"], again["encoder"]), ("computed", "computed"))
 
+    def test_counts_of_all_tenants_are_for_admins(self):
+        for path in ("/metrics", "/v1/cache/stats"):
+            self.assertEqual(self.call("GET", path, headers=bearer(BOB))[0], 403, path)
+            self.assertEqual(self.call("GET", path, headers=bearer(ALICE))[0], 200, path)
+
     def test_only_admins_reset_caches(self):
         self.chat(about(PAGE, "Who?"), bearer(BOB))
         self.assertEqual(self.call("POST", "/v1/cache/reset", headers=bearer(BOB))[0], 403)

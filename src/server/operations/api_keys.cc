@@ -76,6 +76,9 @@ ApiKeys ApiKeys::parse(std::string_view text, std::string_view where) {
   if (keys.keys_.empty()) {
     throw Error(ErrorCode::kInput, std::string(where) + ": expected at least one line KEY [NAME] [admin]");
   }
+  const std::string& first = keys.keys_[0].caller.name;
+  const bool one_tenant = std::ranges::all_of(keys.keys_, [&](const Key& key) { return key.caller.name == first; });
+  for (Key& key : keys.keys_) key.caller.sees_totals = key.caller.admin || one_tenant;
   return keys;
 }
 

@@ -14,6 +14,7 @@ namespace vlcache {
 struct Caller {
   std::string name;                  // "" if no key is needed
   bool admin = true;                 // may reset caches
+  bool sees_totals = true;           // may read counts of all tenants: an admin, or the only tenant
   std::optional<Sha256Digest> salt;  // Prompt::salt: callers with different names share no cache entries
 };
 

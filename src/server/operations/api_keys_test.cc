@@ -33,6 +33,16 @@ TEST(ApiKeys, AreFoundWithTheirNames) {
   EXPECT_TRUE(bob->salt);
 }
 
+TEST(ApiKeys, CountsOfAllTenantsAreForAdminsOrTheOnlyTenant) {
+  const auto sees = [](std::string_view text, std::string_view key) { return ApiKeys::parse(text, "keys").find(key)->sees_totals; };
+  EXPECT_TRUE(sees(kFile, "0123456789abcdef0123"));
+  EXPECT_FALSE(sees(kFile, "fedcba9876543210fedc"));
+  EXPECT_FALSE(sees(kFile, "a-key-without-a-name"));
+  EXPECT_TRUE(sees("fedcba9876543210fedc bob\nanother-key-of-bob-1234 bob\n", "another-key-of-bob-1234"));
+  EXPECT_TRUE(sees("a-key-without-a-name\n", "a-key-without-a-name"));
+  EXPECT_FALSE(sees("a-key-without-a-name\nanother-without-a-name\n", "a-key-without-a-name"));
+}
+
 TEST(ApiKeys, OtherStringsAreNotKeys) {
   const ApiKeys keys = ApiKeys::parse(kFile, "keys");
   for (const char* wrong : {"", "0123456789abcdef012", "0123456789abcdef01234", "0123456789ABCDEF0123", "alice",
