@@ -33,13 +33,9 @@ Reply page(const Call& call) {
 }
 
 const char* name_of(Route::Access access) {
-  switch (access) {
-    case kAnyone: return "all";
-    case kCallers: return "callers";
-    case kTotals: return "callers, or admins where there are several tenants";
-    case kAdmins: return "admins";
-  }
-  return "";
+  if (access == kAnyone) return "all";
+  if (access == kTotals) return "callers, or admins where there are several tenants";
+  return access == kAdmins ? "admins" : "callers";
 }
 
 constexpr Route kRoutes[] = {

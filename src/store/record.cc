@@ -219,7 +219,8 @@ bool has_expired(int64_t created_ms, int64_t ttl_ms) {
 std::optional<Miss> check_age(const RecordHeader& header, int64_t ttl_ms) {
   if (!has_expired(header.created_ms, ttl_ms)) return std::nullopt;
   const int64_t now = now_ms();
-  if (header.created_ms < 0 || header.created_ms > now) return miss(MissReason::kExpired, "its time is not in the past");
+  if (header.created_ms < 0 || header.created_ms > now)
+    return miss(MissReason::kExpired, "its time is not in the past");
   return miss(MissReason::kExpired, std::to_string((now - header.created_ms) / 1000) + " s old");
 }
 

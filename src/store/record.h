@@ -89,8 +89,8 @@ inline constexpr int64_t kMaxRecordBytes = int64_t{1} << 40;
 std::optional<Miss> parse_header(const RecordSeal& seal, std::span<const std::byte> first, int64_t record_bytes,
                                  const RecordKey* expected, RecordHeader& header);
 
-// Whether a record was written ttl_ms ago or earlier. A time as far in the future counts, too: when a clock has been set
-// back, its records would otherwise never expire. ttl_ms 0: no limit.
+// Whether a record was written ttl_ms ago or earlier. A time as far in the future counts, too: when a clock has been
+// set back, its records would otherwise never expire. ttl_ms 0: no limit.
 bool has_expired(int64_t created_ms, int64_t ttl_ms);
 
 // kExpired if the record has expired.

@@ -34,7 +34,9 @@ TEST(ApiKeys, AreFoundWithTheirNames) {
 }
 
 TEST(ApiKeys, CountsOfAllTenantsAreForAdminsOrTheOnlyTenant) {
-  const auto sees = [](std::string_view text, std::string_view key) { return ApiKeys::parse(text, "keys").find(key)->sees_totals; };
+  const auto sees = [](std::string_view text, std::string_view key) {
+    return ApiKeys::parse(text, "keys").find(key)->sees_totals;
+  };
   EXPECT_TRUE(sees(kFile, "0123456789abcdef0123"));
   EXPECT_FALSE(sees(kFile, "fedcba9876543210fedc"));
   EXPECT_FALSE(sees(kFile, "a-key-without-a-name"));
