@@ -294,12 +294,14 @@ int32_t Tokenizer::special_token_id(std::string_view name) const {
 
 struct StreamDecoder::State {
   const Tokenizer::Parts& parts;
-  bool skip_special_tokens;
+  bool skip_special_tokens, spaces_between;
   DecoderRun run;
+  bool after_added = false;  // the last token is an added one
 };
 
-StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens)
-    : state_(new State{*tokenizer.parts_, skip_special_tokens, DecoderRun(tokenizer.parts_->decoder)}) {}
+StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens, bool spaces_between)
+    : state_(new State{*tokenizer.parts_, skip_special_tokens, spaces_between, DecoderRun(tokenizer.parts_->decoder)}) {
+}
 
 StreamDecoder::~StreamDecoder() = default;
 StreamDecoder::StreamDecoder(StreamDecoder&&) noexcept = default;
@@ -309,7 +311,13 @@ std::string StreamDecoder::push(int32_t id, bool shown) {
   if (text == nullptr) return {};
   if (!shown && state_->skip_special_tokens && state_->parts.added.is_special(*text)) return {};
   state_->run.push(*text);
-  return state_->run.take();
+  std::string piece = state_->run.take();
+  const bool is_added = state_->parts.added.token(id) != nullptr;
+  if (std::exchange(state_->after_added, is_added) && is_added && !state_->spaces_between) {
+    const size_t begin = piece.size() - std::min(piece.size(), text->size());  // where its own text begins
+    if (piece.find_first_not_of(' ') >= begin) piece.erase(0, begin);
+  }
+  return piece;
 }
 
 std::string StreamDecoder::finish() {

@@ -82,7 +82,9 @@ class Tokenizer {
 // ids.
 class StreamDecoder {
  public:
-  StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens);  // the tokenizer must outlive it
+  // The tokenizer must outlive it. Without `spaces_between`, an added token that follows another one has no spaces
+  // before it, which decoders of words (WordPiece, none) put there; as vLLM's spaces_between_special_tokens.
+  StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens, bool spaces_between = true);
   ~StreamDecoder();
   StreamDecoder(StreamDecoder&&) noexcept;
 

@@ -225,6 +225,31 @@ Tokenizer fixture(const std::string& name) {
   return Tokenizer::from_json(read_text_file(path), path);
 }
 
+// Only decoders that join words write spaces between added tokens; the others' texts are the same.
+TEST(StreamDecoder, SpacesBetweenSpecialTokens) {
+  for (const char* name : {"accents", "behaviors", "qwen2", "llama2", "mistral", "subwords"}) {
+    const Tokenizer tokenizer = fixture(name);
+    std::vector<int32_t> ids = tokenizer.encode("the", /*add_special_tokens=*/false);
+    for (const char* token : {"<s>", "<image>", "<pad>"}) ids.push_back(tokenizer.token_id(token));
+    ids.push_back(tokenizer.encode("the", false).front());
+    ids.push_back(tokenizer.token_id("<sw>"));
+    const auto text = [&](bool skip, bool spaces) {
+      StreamDecoder stream(tokenizer, skip, spaces);
+      std::string out;
+      for (const int32_t id : ids) out += stream.push(id);
+      return out + stream.finish();
+    };
+    const std::string shown = text(false, true);
+    EXPECT_EQ(shown, tokenizer.decode(ids, false));
+    const bool joins_words = shown.find("<s> <image> <pad>") != std::string::npos;
+    EXPECT_EQ(joins_words, std::string_view(name) == "accents" || std::string_view(name) == "behaviors") << shown;
+    std::string expected = shown;
+    if (joins_words) expected.replace(expected.find("<s> <image> <pad>"), 17, "<s><image><pad>");
+    EXPECT_EQ(text(false, false), expected) << name;
+    EXPECT_EQ(text(true, false), text(true, true)) << name;
+  }
+}
+
 TEST(Tokenizer, LongTextsTakeLinearTime) {
   // Quadratic work on these would be 10^10 steps each: the test would not end.
   const size_t n_bytes = shortened() ? 60'000 : 300'000;
