@@ -9,9 +9,9 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/numeric/divergence.h"
+#include "engine/answer_text.h"
 #include "engine/scheduler/scheduler.h"
 #include "io/image/image.h"
-#include "io/tokenizer/tokenizer.h"
 
 namespace vlcache {
 namespace {
@@ -271,7 +271,7 @@ std::vector<EvalTurnResult> EvalRunner::run(const EvalSample& sample) {
     result.n_prompt = runs[0].sequence->n_tokens();
     for (Run& run : runs) {
       if (run.answer.error.empty()) {
-        run.answer.text = engine_.tokenizer().decode(run.tokens, /*skip_special_tokens=*/true);
+        run.answer.text = answer_text(engine_, run.tokens);
         run.answer.score = score_answer(sample.metric, run.answer.text, sample.turns[turn].answers);
         const auto [a, b] = std::ranges::mismatch(run.tokens, runs[0].tokens);
         run.answer.same_tokens = static_cast<double>(a - run.tokens.begin()) /

@@ -7,9 +7,9 @@
 #include "analysis/forks.h"
 #include "base/at.h"
 #include "base/error.h"
+#include "engine/answer_text.h"
 #include "engine/scheduler/image_selection.h"
 #include "engine/scheduler/scheduler.h"
-#include "io/tokenizer/tokenizer.h"
 #include "model/family.h"
 #include "policy/registry.h"
 
@@ -237,10 +237,8 @@ Inspection inspect(Engine& engine, Prompt prompt, PolicyPtr policy, int32_t max_
   out.kv_bytes = cut->cache().bytes() + cut->cache().table_bytes();
   const std::vector<int32_t> stops = engine.stop_token_ids();
   AnswerWatch watch(out, found.scores, full->tokens());
-  out.answer =
-      engine.tokenizer().decode(greedy(engine, *cut, cut_logits, max_tokens, stops), /*skip_special_tokens=*/true);
-  out.full_answer =
-      engine.tokenizer().decode(greedy(engine, *full, logits, max_tokens, stops, &watch), /*skip_special_tokens=*/true);
+  out.answer = answer_text(engine, greedy(engine, *cut, cut_logits, max_tokens, stops));
+  out.full_answer = answer_text(engine, greedy(engine, *full, logits, max_tokens, stops, &watch));
   watch.finish(out);
   return out;
 }

@@ -11,9 +11,9 @@
 #include "api/request_builder.h"
 #include "base/error.h"
 #include "base/numeric/divergence.h"
+#include "engine/answer_text.h"
 #include "engine/scheduler/scheduler.h"
 #include "io/image/image.h"
-#include "io/tokenizer/tokenizer.h"
 #include "policy/registry.h"
 
 namespace vlcache {
@@ -182,8 +182,7 @@ ReuseTuner::Answer ReuseTuner::answer(Prompt prompt, ReuseOptions reuse, const s
 ReuseTuner::Answer ReuseTuner::full(const ReuseCase& c) { return answer(prompt(c), {}, nullptr); }
 
 double ReuseTuner::score(const ReuseCase& c, std::span<const int32_t> tokens) const {
-  const std::string text = engine_.tokenizer().decode(tokens, /*skip_special_tokens=*/true);
-  return score_answer(c.metric, text, c.right_answers);
+  return score_answer(c.metric, answer_text(engine_, tokens), c.right_answers);
 }
 
 // The records that the cache holds of a prompt's images.

@@ -33,9 +33,14 @@ struct GenerateOptions {
   int32_t max_tokens = 256;  // beside Request::given. 0: the prompt is computed, nothing is generated
   int32_t min_tokens = 0;    // no end token or stop text ends the generation before this many; max_tokens does
   bool ignore_eos = false;
-  std::vector<std::string> stop;      // the text ends before the first of these
-  std::vector<int32_t> stop_tokens;   // end the generation besides the model's own
-  std::vector<int32_t> shown_tokens;  // special tokens that are part of the text; others are left out
+  std::vector<std::string> stop;        // the text ends before the first of these
+  std::vector<int32_t> stop_tokens;     // end the generation besides the model's own
+  std::vector<int32_t> allowed_tokens;  // the answer consists of these alone; empty: of any
+  // The text. Special tokens that end the model's turns are never a part of it.
+  bool skip_special_tokens = true;     // special tokens are left out, except ...
+  std::vector<int32_t> shown_tokens;   // ... these
+  bool spaces_between_special = true;  // as StreamDecoder has it
+  bool include_stop = false;           // the stop text or the request's stop token that ends the answer belongs to it
 };
 
 // All optional. Called from the thread that drives the scheduler.
@@ -209,7 +214,7 @@ enum class FinishReason : uint8_t { kStop, kLength, kCancelled, kError };
 std::string name(FinishReason reason);  // "stop", "length", "cancelled", "error"
 
 struct GenerateResult {
-  std::string text;                    // special tokens left out
+  std::string text;                    // with the special tokens that the options show
   std::vector<GeneratedToken> tokens;  // the stop token included
   bool has_logprobs = false;           // they were requested
   FinishReason finish_reason = FinishReason::kStop;

@@ -86,6 +86,10 @@ struct Family {
   // ones (KeptCells), in the order of token_rows. Null: one after the other, like text.
   std::vector<Position> (*image_positions)(const ModelConfig& config, const ImageTiles& image) = nullptr;
 
+  // Special tokens that mark a checkpoint whose answers consist of them: where its vocabulary has one of these, answers
+  // show special tokens by default.
+  std::vector<std::string_view> answer_tokens = {};
+
   // ---- videos -------------------------------------------------------------------------------------------------------
   std::string_view video_placeholder = {};  // "<|video_pad|>"; empty: the family reads no video
   // What one placeholder of a prompt becomes, from the units of its video. Null: the placeholder, once for each token.

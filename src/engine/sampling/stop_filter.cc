@@ -5,7 +5,7 @@
 
 namespace vlcache {
 
-StopFilter::StopFilter(std::vector<std::string> stops) : stops_(std::move(stops)) {
+StopFilter::StopFilter(std::vector<std::string> stops, bool included) : stops_(std::move(stops)), included_(included) {
   std::erase_if(stops_, [](const std::string& s) { return s.empty(); });
 }
 
@@ -20,7 +20,7 @@ std::string StopFilter::push(std::string_view text) {
     stopped_by_ = stop;
   }
   if (stopped()) {
-    held_.resize(cut);
+    held_.resize(cut + (included_ ? stopped_by_.size() : 0));
     return std::exchange(held_, "");
   }
   // The longest tail that begins some stop string is held back.

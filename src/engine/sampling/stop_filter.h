@@ -9,7 +9,8 @@ namespace vlcache {
 
 class StopFilter {
  public:
-  explicit StopFilter(std::vector<std::string> stops);
+  // `included`: the answer ends with the stop string, not before it.
+  explicit StopFilter(std::vector<std::string> stops, bool included = false);
 
   // Adds text; returns what is now certain to be part of the answer. After stopped() it returns nothing more.
   std::string push(std::string_view text);
@@ -21,6 +22,7 @@ class StopFilter {
 
  private:
   std::vector<std::string> stops_;  // no empty ones
+  bool included_;
   std::string held_;
   std::string stopped_by_;
 };

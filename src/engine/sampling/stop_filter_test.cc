@@ -23,6 +23,14 @@ TEST(StopFilter, EarliestStopWins) {
   EXPECT_TRUE(f.stopped());
 }
 
+TEST(StopFilter, IncludedStopEndsTheText) {
+  StopFilter f({"</end>", "STOP"}, /*included=*/true);
+  EXPECT_EQ(f.push("abc</e"), "abc");
+  EXPECT_EQ(f.push("nd> tail STOP"), "</end>");
+  EXPECT_EQ(f.stopped_by(), "</end>");
+  EXPECT_EQ(f.push("more") + f.finish(), "");
+}
+
 TEST(StopFilter, FinishReleasesAnUnfinishedStop) {
   StopFilter f({"aab"});
   EXPECT_EQ(f.push("xaaa"), "xa");

@@ -404,6 +404,7 @@ void Generation::choose_token(const Tensor& logits) {
 
 void Generation::take(int32_t token, bool given) {
   if (!given && stream_->is_end(token)) {
+    emit(stream_->take_end(token));
     finish(FinishReason::kStop);
     return;
   }

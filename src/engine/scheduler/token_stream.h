@@ -33,6 +33,8 @@ class TokenStream {
   bool is_end(int32_t token) const;
   // Takes the token that was drawn last, which is no end. Returns the text that is now certain.
   std::string take(int32_t token);
+  // The same for an end: nothing, unless the options include it and it is the request's own.
+  std::string take_end(int32_t token);
   // Whether a stop text has appeared, or nothing may follow under the constraint.
   bool complete() const;
   // The answer ends here: returns the text that was held back.
@@ -41,11 +43,16 @@ class TokenStream {
   const std::string& stopped_by() const { return filter_.stopped_by(); }
 
  private:
+  std::string text_of(int32_t token);
+
   const Request& request_;
   std::unique_ptr<Sampler> sampler_;        // null: the caller chooses
   std::unique_ptr<StreamDecoder> decoder_;  // null: no tokenizer
   StopFilter filter_;
   std::vector<int32_t> ends_;
+  std::vector<int32_t> turn_ends_;  // the model's own, also where they do not end the generation
+  std::vector<int32_t> hidden_;     // the special tokens among them, which no answer shows
+  std::vector<uint8_t> allowed_;    // by token; empty: all
   int32_t n_drawn_ = 0;
 };
 

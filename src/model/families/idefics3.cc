@@ -79,7 +79,8 @@ Family tiled_family(std::string_view model_type) {
           .read_config = read_idefics3_config,
           .image_placeholder = "<image>",
           .token_rows = idefics3_token_rows,
-          .image_text = image_text};
+          .image_text = image_text,
+          .answer_tokens = {"<doctag>", "<otsl>", "<loc_0>"}};  // docling's models answer in DocTags
 }
 
 }  // namespace
