@@ -81,6 +81,15 @@ void RequestBuilder::check_counts(const GenerateOptions& options) const {
     bad_field("stop_token_ids: expected at most " + std::to_string(vocab) + " tokens, the vocabulary's, found " +
               std::to_string(options.stop_tokens.size()));
   }
+  if (std::ssize(options.allowed_tokens) > vocab) {
+    bad_field("allowed_token_ids: expected at most " + std::to_string(vocab) + " tokens, the vocabulary's, found " +
+              std::to_string(options.allowed_tokens.size()));
+  }
+  for (const int32_t token : options.allowed_tokens) {
+    if (token < vocab) continue;
+    bad_field("allowed_token_ids: expected ids of tokens, below " + std::to_string(vocab) + ", found " +
+              std::to_string(token));
+  }
   if (std::ssize(options.sampling.biases) > vocab) {
     bad_field("logit_bias: expected at most " + std::to_string(vocab) + " tokens, the vocabulary's, found " +
               std::to_string(options.sampling.biases.size()));

@@ -12,6 +12,8 @@
 #include "base/format.h"
 #include "base/json.h"
 #include "base/nearest.h"
+#include "engine/answer_text.h"
+#include "engine/engine.h"
 
 namespace vlcache {
 namespace {
@@ -258,6 +260,12 @@ RequestFields default_fields(const RequestFields& flags, const GenerationDefault
   return over(over(flags, checkpoint_fields(checkpoint)), fallback_fields(front));
 }
 
+RequestFields defaults_for(const Engine& engine, const RequestFields& flags, Front front) {
+  RequestFields given = flags;
+  if (!given.skip_special_tokens && !answer_tokens(engine).empty()) given.skip_special_tokens = false;
+  return default_fields(given, engine.model().config().generation, front);
+}
+
 GenerateOptions generate_options(const RequestFields& fields) {
   GenerateOptions options;
   SamplingParams& s = options.sampling;
@@ -282,6 +290,10 @@ GenerateOptions generate_options(const RequestFields& fields) {
   options.ignore_eos = fields.ignore_eos.value_or(false);
   options.stop = fields.stop.value_or(std::vector<std::string>());
   options.stop_tokens = fields.stop_token_ids.value_or(std::vector<int32_t>());
+  options.allowed_tokens = fields.allowed_token_ids.value_or(std::vector<int32_t>());
+  options.skip_special_tokens = fields.skip_special_tokens.value_or(true);
+  options.spaces_between_special = fields.spaces_between_special_tokens.value_or(true);
+  options.include_stop = fields.include_stop_str_in_output.value_or(false);
   return options;
 }
 

@@ -38,10 +38,11 @@ struct RequestFields {
   std::optional<double> timeout;  // seconds
   std::optional<Seed> seed;
   std::optional<std::vector<std::string>> stop;
-  std::optional<std::vector<int32_t>> stop_token_ids;
+  std::optional<std::vector<int32_t>> stop_token_ids, allowed_token_ids;
   std::optional<std::vector<TokenBias>> logit_bias;
   std::optional<bool> ignore_eos, explain, query_aware, evict_while_prefill, stream, return_progress, cache_prompt,
-      pdf_text, image_dedup_weights, reuse_similar;
+      pdf_text, image_dedup_weights, reuse_similar, skip_special_tokens, spaces_between_special_tokens,
+      include_stop_str_in_output, return_token_ids;
   std::optional<std::string> kv, reuse, cache_salt, score_after;
   std::optional<BudgetText> kv_budget;
   nlohmann::ordered_json response_format;
@@ -117,6 +118,8 @@ RequestFields checkpoint_fields(const GenerationDefaults& defaults);
 RequestFields fallback_fields(Front front);
 // What requests of a command leave out: the flags given, then the checkpoint, then the table.
 RequestFields default_fields(const RequestFields& flags, const GenerationDefaults& checkpoint, Front front);
+// The same for a loaded checkpoint: where its answers consist of special tokens (engine/answer_text.h), they are shown.
+RequestFields defaults_for(const Engine& engine, const RequestFields& flags, Front front);
 
 // Draws a seed if it is fresh. Throws Error(kInput) for values out of range.
 GenerateOptions generate_options(const RequestFields& fields);

@@ -43,10 +43,11 @@ TEST(RequestFields, TableCoversEveryMember) {
     f.timeout = 2.0;
     f.seed = Seed{3, false};
     f.stop = {"x"};
-    f.stop_token_ids = {4};
+    f.stop_token_ids = f.allowed_token_ids = {4};
     f.logit_bias = {TokenBias{1, 2.0f}};
     f.ignore_eos = f.explain = f.query_aware = f.evict_while_prefill = f.stream = f.return_progress = f.cache_prompt =
-        f.pdf_text = f.image_dedup_weights = f.reuse_similar = true;
+        f.pdf_text = f.image_dedup_weights = f.reuse_similar = f.skip_special_tokens = f.spaces_between_special_tokens =
+            f.include_stop_str_in_output = f.return_token_ids = true;
     f.kv = f.reuse = f.cache_salt = "t";
     f.kv_budget = BudgetText{"0.5"};
     f.response_format = 1;
@@ -61,9 +62,10 @@ TEST(RequestFields, TableCoversEveryMember) {
                              f.frequency_penalty, f.image_dedup, f.video_prune}) {
     EXPECT_EQ(member, 0.5f);
   }
-  EXPECT_TRUE(f.timeout && f.seed && f.stop && f.stop_token_ids && f.logit_bias && f.kv_budget);
+  EXPECT_TRUE(f.timeout && f.seed && f.stop && f.stop_token_ids && f.allowed_token_ids && f.logit_bias && f.kv_budget);
   EXPECT_TRUE(f.ignore_eos && f.explain && f.query_aware && f.evict_while_prefill && f.stream && f.return_progress &&
-              f.cache_prompt && f.pdf_text && f.image_dedup_weights && f.reuse_similar);
+              f.cache_prompt && f.pdf_text && f.image_dedup_weights && f.reuse_similar && f.skip_special_tokens &&
+              f.spaces_between_special_tokens && f.include_stop_str_in_output && f.return_token_ids);
   EXPECT_TRUE(f.kv && f.reuse && f.cache_salt && !f.response_format.is_null());
 }
 

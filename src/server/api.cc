@@ -39,6 +39,9 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
+// Ids of a prompt that one event of a stream may hold, of 7 bytes each: HttpOptions::max_unread_bytes.
+constexpr int32_t kMostStreamedIds = 100'000;
+
 // An error's `param` names a field of the body, or one that it lacks.
 HttpResponse field_error(const Error& error, const HttpRequest& request) {
   if (dynamic_cast<const PromptTooLong*>(&error) != nullptr) {
@@ -396,6 +399,10 @@ std::vector<Request> Api::requests_of(const ChatRequest& asked, const AnswerForm
                             std::to_string(options_.max_prompt_tokens) + " (--max-prompt-tokens)",
                         prompt.n_tokens(), options_.max_prompt_tokens);
   }
+  if (asked.stream() && asked.returns_token_ids() && prompt.n_tokens() > kMostStreamedIds) {
+    bad_field("return_token_ids: expected a prompt of at most " + std::to_string(kMostStreamedIds) +
+              " tokens in a stream, found " + std::to_string(prompt.n_tokens()));
+  }
   return builder_.requests(std::move(prompt), asked.fields, form);
 }
 
@@ -496,10 +503,12 @@ void Api::converse(ChatRequest asked, const ChatLimits& limits, const char* id_p
   const PromptLimits most = prompt_limits(asked.fields, limits.cancelled);
   std::vector<Request> requests =
       requests_of(asked, form, within_limits(asked.fields, [&] { return prompt_of(asked, form, most); }));
-  const AnswerHead head{.id = random_id(id_prefix),
-                        .model = options_.model_name,
-                        .created = std::time(nullptr),
-                        .n_prompt = requests[0].prompt.n_tokens()};
+  const AnswerHead head{
+      .id = random_id(id_prefix),
+      .model = options_.model_name,
+      .created = std::time(nullptr),
+      .n_prompt = requests[0].prompt.n_tokens(),
+      .prompt_tokens = asked.returns_token_ids() ? requests[0].prompt.tokens : std::vector<int32_t>()};
   answer_all(std::move(requests), make_style(head, asked), asked, exchange);
 }
 
@@ -515,9 +524,10 @@ void Api::complete(const HttpRequest& request, const ExchangePtr& exchange) {
       return prompt.tokens.empty() ? engine_.prepare_raw(prompt.text, {}, limits)
                                    : engine_.prepare_tokens(prompt.tokens);
     });
-    CompletionPrompt seen{.tokens = prepared.tokens,
-                          .text = engine_.tokenizer().decode(prepared.tokens, /*skip_special_tokens=*/true),
-                          .scores = nullptr};
+    CompletionPrompt seen{
+        .tokens = prepared.tokens,
+        .text = engine_.tokenizer().decode(prepared.tokens, asked.fields.fields.skip_special_tokens.value_or(true)),
+        .scores = nullptr};
     const bool scored = asked.n_prompt_logprobs || (asked.echo && asked.fields.has_logprobs());
     if (scored) {
       const int32_t n_top = std::max(asked.n_prompt_logprobs.value_or(0), asked.fields.fields.logprobs.value_or(0));
@@ -563,7 +573,7 @@ void Api::answer_all(std::vector<Request> requests, std::unique_ptr<AnswerStyle>
     const int index = static_cast<int>(i);
     GenerateCallbacks& tell = requests[i].callbacks;
     tell.on_text = [answer, index](std::string_view text) { answer->text(index, text); };
-    if (asked.stream() && asked.has_logprobs()) {
+    if (asked.stream() && (asked.has_logprobs() || asked.returns_token_ids())) {
       tell.on_token = [answer, index](const GeneratedToken& token) { answer->token(index, token); };
     }
     if (asked.stream() && asked.fields.return_progress.value_or(false) && i == 0) {

@@ -46,6 +46,7 @@ struct ChatRequest {
   int n() const { return fields.n.value_or(1); }
   bool stream() const { return fields.stream.value_or(false); }
   bool explain() const { return fields.explain.value_or(false); }
+  bool returns_token_ids() const { return fields.return_token_ids.value_or(false); }
   bool has_logprobs() const { return fields.logprobs.value_or(-1) >= 0; }
   // As templates take them: null for none.
   const nlohmann::ordered_json* variables() const {

@@ -206,6 +206,7 @@ void run(const ChatFlags& flags) {
   TierWarnings warnings;
   const std::unique_ptr<Engine> engine = load_engine(flags.model, checkpoint, {&policy, 1}, &warnings);
   reuse.open_counts(*engine, disk_folder(flags.model.cache), /*compares=*/false);
+  std::fputs(special_tokens_text(*engine, given).c_str(), stderr);
   RequestBuilder builder(*engine, reuse, &checkpoint);
   Conversation chat(
       *engine,
@@ -214,7 +215,7 @@ void run(const ChatFlags& flags) {
        .session = flags.session,
        .truncates = flags.context_full.empty() ? !flags.session.empty() : flags.context_full == "truncate",
        .printing = {.plain = flags.plain}},
-      policy, default_fields(given, engine->model().config().generation, Front::kRun), builder, checkpoint);
+      policy, defaults_for(*engine, given, Front::kRun), builder, checkpoint);
   for (const std::string& path : flags.media.images) chat.add_image(path);
   for (const std::string& argument : flags.media.videos) chat.add_video(argument);
   std::fputs("type a message; /help lists commands\n", stderr);

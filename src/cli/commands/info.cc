@@ -9,6 +9,7 @@
 #include "base/format.h"
 #include "base/os/machine.h"
 #include "cli/flags/command.h"
+#include "engine/answer_text.h"
 #include "engine/memory_plan.h"
 #include "io/chat/chat_templates.h"
 #include "io/quantised/module_tensors.h"
@@ -221,10 +222,12 @@ void describe_memory(const ModelFlags& flags, const WeightList& weights) {
   }
 }
 
-// The parts that the chat template accepts, as probes found.
-void describe_template(const Checkpoint& checkpoint) {
+// The tokens that its answers consist of, and the parts that the chat template accepts, as probes found.
+void describe_texts(const Checkpoint& checkpoint, const ModelConfig& config) {
   try {
     const Tokenizer tokenizer = Tokenizer::load(checkpoint);
+    const std::string tokens = answer_token_list(answer_tokens(config, tokenizer));
+    if (!tokens.empty()) line("special tokens", "shown, as answers consist of them: " + tokens);
     for (const auto& [name, value] : ChatTemplates::load(checkpoint).findings(tokenizer)) line(name.c_str(), value);
   } catch (const Error& e) {  // the other lines are true all the same
     line("chat template", e.what());
@@ -327,7 +330,7 @@ void run(const InfoFlags& flags) {
   describe_codes(coded, found.compute);
   if (const auto print = fingerprint(found)) line("fingerprint", *print);
   describe_costs(found, flags.model.prefill_chunk);
-  describe_template(found.checkpoint);
+  describe_texts(found.checkpoint, found.config);
   describe_memory(flags.model, found.listing.weights);
   if (found.config.vision) describe_reuse(flags.model, found.checkpoint);
 }

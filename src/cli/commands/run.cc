@@ -128,6 +128,7 @@ class RequestQueue {
     nlohmann::ordered_json answer;
     std::optional<std::string> error;
     bool explain = false;
+    std::optional<std::vector<int32_t>> prompt_tokens;  // with return_token_ids
   };
 
   // Fills the free slots with the lines available, and reads one line further ahead: running requests wait for the
@@ -155,6 +156,7 @@ class RequestQueue {
       read.question->image_options = image_options(read.fields);
       Request request = builder_.request(prepare(engine_, *read.question), read.fields);
       request.callbacks.cancelled = interrupted;
+      if (*read.fields.return_token_ids) line.prompt_tokens = request.prompt.tokens;
       line.request = scheduler_.add(std::move(request));
       ++n_taken_;
     } catch (const Error& e) {
@@ -175,6 +177,7 @@ class RequestQueue {
         line.error = result.error->what();
       } else {
         line.answer = result_json(result, engine_.kv().totals());
+        if (line.prompt_tokens) line.answer["prompt_token_ids"] = *line.prompt_tokens;
         line.answer["weights"] = weights_json(engine_);
         if (line.explain)
           std::fprintf(stderr, "%s\n", explanation(result, engine_.kv().totals(), builder_.reuse()).c_str());
@@ -221,8 +224,9 @@ void run(const RunFlags& flags) {
   TierWarnings warnings;
   const std::unique_ptr<Engine> engine = load_engine(flags.model, checkpoint, {&policy, 1}, &warnings);
   reuse.open_counts(*engine, disk_folder(flags.model.cache), /*compares=*/false);
+  std::fputs(special_tokens_text(*engine, given).c_str(), stderr);
   RequestBuilder builder(*engine, reuse, &checkpoint);
-  const RequestFields fields = default_fields(given, engine->model().config().generation, Front::kRun);
+  const RequestFields fields = defaults_for(*engine, given, Front::kRun);
   if (flags.requests.empty()) {
     run_one(*engine, flags, videos, fields, builder);
   } else {

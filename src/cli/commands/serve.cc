@@ -192,8 +192,7 @@ void serve(const ServeFlags& flags) {
   Inference inference(*engine, {.n_running = flags.n_running, .n_waiting = flags.n_waiting, .step_ms = flags.step_ms},
                       reuse.counts());
   std::atomic<const HttpServer*> listening = nullptr;
-  ApiOptions options =
-      api_options(flags, default_fields(given, engine->model().config().generation, Front::kServe), reuse);
+  ApiOptions options = api_options(flags, defaults_for(*engine, given, Front::kServe), reuse);
   options.model = &checkpoint;
   options.access = &access;
   options.limits.read_url = [&images](const std::string& url, const std::string& where, FileKind kind,
@@ -225,6 +224,7 @@ void serve(const ServeFlags& flags) {
                        [&](const HttpRequest& request, const HttpReplyPtr& reply) { api.operate(request, reply); });
   }
   std::fprintf(stderr, "%s", start_text(flags, *engine, !checkpoint.chat_templates().empty(), server->port()).c_str());
+  std::fputs(special_tokens_text(*engine, given).c_str(), stderr);
   if (operations) {
     std::fprintf(stderr, "http://%s:%d has /health, /metrics and /version\n", url_host(flags.server.host).c_str(),
                  operations->port());

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/json.h"
+#include "engine/answer_text.h"
 
 namespace vlcache {
 namespace {
@@ -75,8 +76,8 @@ std::string default_text(const RequestField& field, Front front, bool is_list) {
 std::string group_of(std::string_view field) {
   constexpr std::string_view kBasic[] = {"max_tokens", "temperature", "pdf_text", "min_image_tokens",
                                          "max_image_tokens"};
-  constexpr std::string_view kAnswer[] = {"min_tokens",      "stop",      "stop_token_ids", "logprobs",
-                                          "response_format", "ignore_eos"};
+  constexpr std::string_view kAnswer[] = {"min_tokens",      "stop",       "stop_token_ids",     "logprobs",
+                                          "response_format", "ignore_eos", "skip_special_tokens"};
   constexpr std::string_view kKv[] = {"reuse",
                                       "explain",
                                       "query_aware",
@@ -194,6 +195,13 @@ ReuseChoice reuse_choice(const GenerateFlags& flags, const RequestFields& given,
   }
   reuse.how = given.reuse.value_or(reuse.how);
   return ReuseChoice(reuse, checkpoint, image_form(model.cache), [&] { return weights_form(model, checkpoint); });
+}
+
+std::string special_tokens_text(const Engine& engine, const RequestFields& given) {
+  const std::string tokens = answer_token_list(answer_tokens(engine));
+  if (tokens.empty() || given.skip_special_tokens) return "";
+  return "answers of this model consist of special tokens (" + tokens +
+         "): they are shown (--skip-special-tokens on leaves them out)\n";
 }
 
 namespace {

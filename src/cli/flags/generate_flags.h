@@ -10,6 +10,7 @@
 #include "cli/flags/command.h"
 #include "cli/flags/flags.h"
 #include "engine/cache_totals.h"
+#include "engine/engine.h"
 
 namespace vlcache {
 
@@ -40,6 +41,10 @@ RequestFields given_fields(const GenerateFlags& flags, const ModelFlags& model);
 // The choice of `--reuse`, which is among `given`, and the flags about it. Throws Error(kInput).
 ReuseChoice reuse_choice(const GenerateFlags& flags, const RequestFields& given, const ModelFlags& model,
                          const Checkpoint& checkpoint);
+
+// A line at the start, with its line break, about a checkpoint whose answers consist of special tokens: they are shown.
+// "" for other checkpoints, and where the flags say whether they are shown.
+std::string special_tokens_text(const Engine& engine, const RequestFields& given);
 
 // "vision 12 ms (256 tokens) | first token 80 ms (281 prompt tokens, 3900/s) | 14 tokens, 410/s | KV 1.2 MiB (full)"
 std::string summary(const GenerateResult& result);

@@ -66,6 +66,12 @@ OrderedJson logprobs_json(std::span<const GeneratedToken> tokens, const Tokenize
   return {{"content", std::move(content)}, {"refusal", nullptr}};
 }
 
+OrderedJson token_ids_json(std::span<const GeneratedToken> tokens) {
+  OrderedJson ids = OrderedJson::array();
+  for (const GeneratedToken& token : tokens) ids.push_back(token.id);
+  return ids;
+}
+
 AnswerText read_answer(const ChatRequest& asked, const std::string& text) {
   AnswerText answer;
   ThoughtReader thoughts(asked.thoughts, asked.in_thought);
@@ -135,8 +141,10 @@ OrderedJson chat_json(const AnswerHead& head, const ChatRequest& asked, std::spa
                        {"message", message_json(answer)},
                        {"logprobs", results[i].has_logprobs ? logprobs_json(results[i].tokens, tokenizer) : nullptr},
                        {"finish_reason", finish_reason(results[i], !answer.calls.empty())}});
+    if (asked.returns_token_ids()) choices.back()["token_ids"] = token_ids_json(results[i].tokens);
   }
   json["usage"] = usage_json(results);
+  if (asked.returns_token_ids()) json["prompt_token_ids"] = head.prompt_tokens;
   if (!results.empty()) json["vlcache"] = served_json(results[0], asked.explain(), asked.notes);
   return json;
 }

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "api/messages/chat_request.h"
 #include "api/tool_calls.h"
@@ -18,8 +19,9 @@ class Tokenizer;
 struct AnswerHead {
   std::string id;  // "chatcmpl-..."
   std::string model;
-  int64_t created = 0;   // seconds since 1970
-  int32_t n_prompt = 0;  // tokens; for styles that report them first
+  int64_t created = 0;                      // seconds since 1970
+  int32_t n_prompt = 0;                     // tokens; for styles that report them first
+  std::vector<int32_t> prompt_tokens = {};  // where the request asks for token ids
 };
 
 // prompt_tokens, completion_tokens (of all answers), total_tokens, prompt_tokens_details.cached_tokens: those that were
@@ -42,6 +44,8 @@ nlohmann::ordered_json chat_json(const AnswerHead& head, const ChatRequest& aske
                                  std::span<const GenerateResult> results, const Tokenizer& tokenizer);
 // {content: [{token, logprob, bytes, top_logprobs}], refusal}
 nlohmann::ordered_json logprobs_json(std::span<const GeneratedToken> tokens, const Tokenizer& tokenizer);
+// [ids], as vLLM's token_ids.
+nlohmann::ordered_json token_ids_json(std::span<const GeneratedToken> tokens);
 // A `data:` line of a stream.
 std::string event(const nlohmann::ordered_json& json);
 nlohmann::ordered_json chunk_json(const AnswerHead& head, int index, nlohmann::ordered_json delta,

@@ -62,11 +62,17 @@ class ChatStyle final : public AnswerStyle {
   std::string chunk(int index, OrderedJson delta, const std::string& finish_reason) {
     std::string role;
     if (!std::exchange(has_role_[static_cast<size_t>(index)], 1)) {
-      role = event(chunk_json(head_, index, {{"role", "assistant"}, {"content", ""}}, ""));
+      OrderedJson first = chunk_json(head_, index, {{"role", "assistant"}, {"content", ""}}, "");
+      if (asked_.returns_token_ids() && !std::exchange(has_prompt_, true)) {
+        first["prompt_token_ids"] = head_.prompt_tokens;
+      }
+      role = event(first);
     }
     OrderedJson json = chunk_json(head_, index, std::move(delta), finish_reason);
     std::vector<GeneratedToken>& tokens = told_[static_cast<size_t>(index)];
-    if (!tokens.empty()) json["choices"][0]["logprobs"] = logprobs_json(tokens, tokenizer_);
+    OrderedJson& choice = json["choices"][0];
+    if (!tokens.empty() && asked_.has_logprobs()) choice["logprobs"] = logprobs_json(tokens, tokenizer_);
+    if (asked_.returns_token_ids()) choice["token_ids"] = token_ids_json(tokens);
     tokens.clear();
     return role + event(json);
   }
@@ -77,6 +83,7 @@ class ChatStyle final : public AnswerStyle {
   std::vector<int> n_calls_;                       // by answer
   std::vector<std::vector<GeneratedToken>> told_;  // by answer, since its last chunk
   std::vector<char> has_role_;                     // by answer
+  bool has_prompt_ = false;                        // its token ids are sent
 };
 
 }  // namespace

@@ -105,6 +105,7 @@ class CompletionStyle final : public AnswerStyle {
       : head_(head),
         echo_(asked.echo),
         wants_logprobs_(asked.fields.has_logprobs()),
+        wants_ids_(asked.fields.returns_token_ids()),
         wants_prompt_logprobs_(asked.n_prompt_logprobs.has_value()),
         prompts_(std::move(prompts)),
         n_(static_cast<size_t>(asked.fields.n())),
@@ -129,7 +130,11 @@ class CompletionStyle final : public AnswerStyle {
       }
       json["choices"].push_back(choice_json(static_cast<int>(i), (echo_ ? prompt.text : "") + r.text,
                                             std::move(logprobs), name(r.finish_reason)));
-      if (wants_prompt_logprobs_) json["choices"].back()["prompt_logprobs"] = prompt_logprobs_json(prompt);
+      OrderedJson& choice = json["choices"].back();
+      if (wants_prompt_logprobs_) choice["prompt_logprobs"] = prompt_logprobs_json(prompt);
+      if (!wants_ids_) continue;
+      choice["token_ids"] = token_ids_json(r.tokens);
+      choice["prompt_token_ids"] = prompt.tokens;
     }
     return json;
   }
@@ -158,8 +163,8 @@ class CompletionStyle final : public AnswerStyle {
   // Tokens of an answer since its last piece.
   struct Told {
     std::vector<GeneratedToken> tokens;
-    int64_t offset = 0;  // of the first
-    bool echoed = false;
+    int64_t offset = 0;                       // of the first
+    bool echoed = false, has_prompt = false;  // its text, its token ids
   };
 
   // Those at the beginning that are not scored are `n_unknown`.
@@ -218,10 +223,17 @@ class CompletionStyle final : public AnswerStyle {
     const std::string before = echoed(index);
     Told& told = told_[static_cast<size_t>(index)];
     OrderedJson logprobs;
-    if (!told.tokens.empty()) logprobs = logprobs_json(told.tokens, told.offset, tokenizer_);
+    if (!told.tokens.empty() && wants_logprobs_) logprobs = logprobs_json(told.tokens, told.offset, tokenizer_);
+    OrderedJson choice = choice_json(index, text, std::move(logprobs), finish_reason);
+    if (wants_ids_) {
+      choice["token_ids"] = token_ids_json(told.tokens);
+      if (!std::exchange(told.has_prompt, true)) {
+        choice["prompt_token_ids"] = prompts_[static_cast<size_t>(index) / n_].tokens;
+      }
+    }
     told.tokens.clear();
     OrderedJson json = completion_head(head_);
-    json["choices"] = OrderedJson::array({choice_json(index, text, std::move(logprobs), finish_reason)});
+    json["choices"] = OrderedJson::array({std::move(choice)});
     return before + event(json);
   }
 
@@ -246,7 +258,7 @@ class CompletionStyle final : public AnswerStyle {
   }
 
   AnswerHead head_;
-  bool echo_, wants_logprobs_, wants_prompt_logprobs_;
+  bool echo_, wants_logprobs_, wants_ids_, wants_prompt_logprobs_;
   std::vector<CompletionPrompt> prompts_;
   size_t n_;
   bool include_usage_, explain_;

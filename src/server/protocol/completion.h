@@ -35,7 +35,7 @@ CompletionRequest read_completion_request(std::string_view body, const RequestFi
 // A prompt as the model sees it: for answers that repeat it or judge its tokens.
 struct CompletionPrompt {
   std::vector<int32_t> tokens;
-  std::string text;                      // of the tokens, special ones left out
+  std::string text;                      // of the tokens, without special ones unless the request shows them
   std::shared_ptr<PromptScores> scores;  // null: not asked for
 };
 

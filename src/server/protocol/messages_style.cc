@@ -67,6 +67,7 @@ class MessagesStyle final : public AnswerStyle {
     }
     json.update(stop_of(result, !answer.calls.empty()));
     json["usage"] = usage_of(result);
+    add_token_ids(result, json);
     json["vlcache"] = served_json(result, asked_.explain(), asked_.notes);
     return json;
   }
@@ -99,6 +100,7 @@ class MessagesStyle final : public AnswerStyle {
   }
   std::string ended(int, const GenerateResult& result, bool has_calls) override {
     OrderedJson json{{"delta", stop_of(result, has_calls)}, {"usage", usage_of(result)}};
+    add_token_ids(result, json);
     json["vlcache"] = served_json(result, asked_.explain(), asked_.notes);
     return stop_thought() + stop_text() + named_event("message_delta", std::move(json));
   }
@@ -111,6 +113,11 @@ class MessagesStyle final : public AnswerStyle {
   std::string heartbeat() const override { return named_event("ping", OrderedJson::object()); }
 
  private:
+  void add_token_ids(const GenerateResult& result, OrderedJson& json) const {
+    if (!asked_.returns_token_ids()) return;
+    json["token_ids"] = token_ids_json(result.tokens);
+    json["prompt_token_ids"] = head_.prompt_tokens;
+  }
   OrderedJson message() const {
     return {{"id", head_.id},
             {"type", "message"},

@@ -179,6 +179,10 @@ class ResponsesStyle final : public AnswerStyle {
     json["usage"] = result == nullptr
                         ? OrderedJson()
                         : response_usage(*result, count_thought_tokens(asked_, result->tokens, tokenizer_));
+    if (result != nullptr && asked_.returns_token_ids()) {
+      json["token_ids"] = token_ids_json(result->tokens);
+      json["prompt_token_ids"] = head_.prompt_tokens;
+    }
     if (result != nullptr) json["vlcache"] = served_json(*result, asked_.explain(), asked_.notes);
     return json;
   }
