@@ -1,7 +1,8 @@
 """Answers that consist of special tokens, as docling's and MinerU's: shown or left out, on every endpoint, in lines and by flags."""
+import base64
 import json
 
-from program import MODEL, PAGE, run
+from program import MODEL, PAGE, ROOT, run
 from answering_model import DOCTAGS, MINERU, is_special, make
 from test_server import Server, about
 
@@ -46,6 +47,14 @@ class DocTags(Server):
                     status, answer = self.call("POST", path, {**body, name: wrong})
                     self.assertEqual(status, 400, (path, name, wrong))
                     self.assertIn(f"{name}: expected true or false", answer["error"]["message"])
+
+    def test_docling_gets_a_document(self):
+        """What its preset for granite-docling sends (tools/clients/run.py --record): without a field about special tokens, and with a stop text that is one."""
+        recorded = [json.loads(line) for line in (ROOT / "tests/clients/recorded.jsonl").read_text().splitlines()]
+        (body,) = [r["body"] for r in recorded if r["program"] == "docling"]
+        page = base64.b64encode(PAGE.read_bytes()).decode()
+        answer = self.chat(json.loads(json.dumps(body).replace("@PAGE@", page)))["choices"][0]
+        self.assertEqual((answer["message"]["content"], answer["finish_reason"]), (WHOLE.removesuffix("</doctag>"), "stop"))
 
     def test_the_end_of_the_turn_stays_out(self):
         answer = self.chat({**MESSAGES, "ignore_eos": True, "max_tokens": len(DOCTAGS) + 3, "return_token_ids": True})["choices"][0]

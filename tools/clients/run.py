@@ -4,8 +4,9 @@
     tools/clients/run.py [NAME ...] [--text-model FOLDER] [--record]
 
 Installs the versions of requirements/*.txt into build/clients-* (once), runs the programs on tinydoc and, where FOLDER (build/smollm2, by smollm2.py) exists, on
-a model of text, and ends with 1 if one fails. --record writes what they sent to tinydoc to tests/clients/recorded.jsonl, which CI replays without them, and what
-came of it to results.json and, as a table, to docs/server/clients.md; other programs' lines there stay as they are."""
+a model of text, programs for models that answer in special tokens on checkpoints that do so (tests/answering_model.py), and ends with 1 if one fails. --record
+writes what they sent, except to the model of text, to tests/clients/recorded.jsonl, which CI replays without them, and the results to results.json and, as a
+table, to docs/server/clients.md; other programs' lines there stay as they are."""
 import argparse
 import base64
 import json
@@ -18,6 +19,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tests/e2e"), str(pathlib.Path(__file__).parent)]
 from program import MODEL, PAGE, VLCACHE  # noqa: E402
+import answering_model  # noqa: E402
 from programs import CASES, PROGRAMS  # noqa: E402
 from recorder import Recorder  # noqa: E402
 from server import ServerProcess  # noqa: E402
@@ -84,7 +86,7 @@ def table(results):
     return "\n".join(["| program | " + " | ".join(case.replace("_", ", ") for case in CASES) + " | others |", "|---" * (len(CASES) + 2) + "|", *common])
 
 
-def write_down(names, results, recorded):
+def write_down(results, recorded):
     """Adds what programs did to the files that keep it."""
     kept = [json.loads(line) for line in RECORDED.read_text().splitlines()]
     ran = {r["program"] for r in recorded}
@@ -93,7 +95,7 @@ def write_down(names, results, recorded):
     file = HERE / "results.json"
     known = json.loads(file.read_text()) if file.exists() else {}
     for model, found in results.items():
-        for name in names: known.setdefault(model, {})[name] = {case: result["ok"] for (program, case), result in found.items() if program == name}
+        for name in {program for program, _ in found}: known.setdefault(model, {})[name] = {case: result["ok"] for (program, case), result in found.items() if program == name}
     file.write_text(json.dumps(known, indent=1) + "\n")
     docs = ROOT / "docs/server/clients.md"
     docs.write_text(re.sub(r"(<!-- programs -->\n).*?(<!-- end -->)", lambda m: m[1] + table(known) + "\n" + m[2], docs.read_text(), flags=re.S))
@@ -107,11 +109,16 @@ def main():
     parser.add_argument("--record", action="store_true")
     a = parser.parse_args()
     recorded, results = [], {}
-    models = [] if a.text_only else [(MODEL, PAGE, recorded)]
-    if (a.text_model / "config.json").exists(): models.append((a.text_model, None, None))
-    for model, page, into in models: results[model.name] = run(a.names, model, page, into)
+    needs = {name: PROGRAMS[name][2] if len(PROGRAMS[name]) > 2 else "" for name in a.names}
+    models = [] if a.text_only else [(MODEL, PAGE, recorded, "")]
+    if (a.text_model / "config.json").exists(): models.append((a.text_model, None, None, ""))
+    for kind in [] if a.text_only else answering_model.KINDS: models.append((ROOT / "build" / kind, PAGE, recorded, kind))
+    for model, page, into, kind in models:
+        names = [name for name in a.names if needs[name] == kind]
+        if kind and names: answering_model.make(kind, model)
+        if names: results[model.name] = run(names, model, page, into)
     print("\n" + table({model: {name: {case: r["ok"] for (program, case), r in found.items() if program == name} for name in a.names} for model, found in results.items()}))
-    if a.record: write_down(a.names, results, recorded)
+    if a.record: write_down(results, recorded)
     return 0 if all(found and all(r["ok"] for r in found.values()) for found in results.values()) else 1
 
 

@@ -1,6 +1,6 @@
 """Programs of today, each asked as its users would ask it."""
 
-# name: (environment, whose packages are in requirements/ENVIRONMENT.txt; module and class that run it)
+# name: (environment, whose packages are in requirements/ENVIRONMENT.txt; module and class that run it; the model that it needs, one of tests/answering_model.py)
 PROGRAMS = {
     "openai": ("main", "sdks.OpenAi"),
     "anthropic": ("main", "sdks.Anthropic"),
@@ -19,5 +19,7 @@ PROGRAMS = {
     "lm-eval": ("lm-eval", "harnesses.LmEval"),
     "lmms-eval": ("lmms-eval", "harnesses.LmmsEval"),
     "open-webui": ("open-webui", "open_webui.OpenWebUi"),
+    "docling": ("docling", "documents.Docling", "doctags"),
+    "mineru-vl-utils": ("mineru", "documents.MinerU", "mineru"),
 }
 CASES = ("chat", "image", "stream", "tools_auto", "tools_required", "structured")
