@@ -1,7 +1,7 @@
 """A checkpoint that gives one answer, whatever it is asked: a fixture model whose layers add nothing to the embedding of the last token, from which the output matrix makes
 the next token of the answer. The answer is a list of different tokens; those in angle brackets are special, as in docling's and MinerU's vocabularies.
 
-    tests/answering_model.py doctags|mineru FOLDER"""
+    tests/answering_model.py doctags|mineru|calls FOLDER"""
 import json
 import pathlib
 import shutil
@@ -12,8 +12,9 @@ FIXTURES = pathlib.Path(__file__).resolve().parent / "fixtures/models"
 DOCTAGS = ("<doctag>", "<section_header_level_1>", "<loc_40>", "<loc_30>", "<loc_200>", "<loc_44>", "Invoice KT4821", "</section_header_level_1>",
            "<otsl>", "<loc_41>", "<loc_60>", "<loc_400>", "<loc_120>", "<ched>", "Item", "<ecel>", "<nl>", "<rhed>", "Lamp", "<fcel>", "12", "</otsl>",
            "<text>", "<loc_42>", "<loc_130>", "<loc_300>", "<loc_140>", "Thank you.", "</text>", "</doctag>")
+CALLS = ("<think>", "It is called.", "</think>", "\n\n", "<tool_call>", '{"name": "click", "arguments": {"x": 7}}', "</tool_call>", "<|vision_pad|>")
 MINERU = ("<|box_start|>", "100 200 300 400", "<|box_end|>", "<|ref_start|>", "text", "<|ref_end|>", "<|rotate_up|>")
-KINDS = {"doctags": ("idefics3-single", DOCTAGS), "mineru": ("qwen2-vl-flat", MINERU)}
+KINDS = {"doctags": ("idefics3-single", DOCTAGS), "mineru": ("qwen2-vl-flat", MINERU), "calls": ("qwen2-vl-flat", CALLS)}
 ONE = b"\x80\x3f"  # as bf16
 
 
@@ -51,13 +52,16 @@ def make(kind, folder):
         if (fixture / name).exists(): shutil.copy(fixture / name, folder)
 
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
-    n_known = max([*tokenizer["model"]["vocab"].values(), *(token["id"] for token in tokenizer["added_tokens"])]) + 1
-    for i, token in enumerate(answer):
-        tokenizer["added_tokens"].append({"id": n_known + i, "content": token, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": is_special(token)})
+    ids = {**tokenizer["model"]["vocab"], **{token["content"]: token["id"] for token in tokenizer["added_tokens"]}}
+    for token in answer:
+        ids.setdefault(token, max(ids.values()) + 1)
+        tokenizer["added_tokens"] = [known for known in tokenizer["added_tokens"] if known["content"] != token]
+        tokenizer["added_tokens"].append({"id": ids[token], "content": token, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": is_special(token)})
+    tokenizer["added_tokens"].sort(key=lambda token: token["id"])
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
 
     config = json.loads((folder / "config.json").read_text())
-    n = n_known + len(answer)
+    n = max(ids.values()) + 1
     for part in (config, config.get("text_config", {})):
         if "tie_word_embeddings" in part or part is config: part["tie_word_embeddings"] = False
         if "vocab_size" in part: part["vocab_size"] = n
@@ -70,12 +74,13 @@ def make(kind, folder):
     for name, (dtype, shape, data) in list(tensors.items()):
         if "vision" in name or "visual" in name: continue
         if name.endswith("embed_tokens.weight"):  # a token of the answer has its own dimension, all others share the first
-            tensors[name] = dtype, [n, hidden], matrix(n, hidden, {row: max(0, row - n_known + 1) for row in range(n)})
+            own = {ids[token]: i + 1 for i, token in enumerate(answer)}
+            tensors[name] = dtype, [n, hidden], matrix(n, hidden, {row: own.get(row, 0) for row in range(n)})
         elif name.endswith(("o_proj.weight", "down_proj.weight")):
             tensors[name] = dtype, shape, bytes(len(data))
         elif name.endswith("norm.weight"):
             tensors[name] = dtype, shape, ONE * shape[0]
-    follows = {n_known + i: i for i in range(len(answer))} | {end: len(answer)}  # by token, the dimension of the one before it
+    follows = {ids[token]: i for i, token in enumerate(answer)} | {end: len(answer)}  # by token, the dimension of the one before it
     tensors["lm_head.weight"] = "BF16", [n, hidden], matrix(n, hidden, {row: follows.get(row, -1) for row in range(n)})
     write_tensors(folder / "model.safetensors", tensors)
     return "".join(answer)

@@ -3,7 +3,7 @@ import base64
 import json
 
 from program import MODEL, PAGE, ROOT, run
-from answering_model import DOCTAGS, MINERU, is_special, make
+from answering_model import CALLS, DOCTAGS, MINERU, is_special, make
 from test_server import Server, about
 
 WHOLE, PLAIN = "".join(DOCTAGS), "".join(token for token in DOCTAGS if not is_special(token))
@@ -156,6 +156,13 @@ class DocTags(Server):
         self.assertRegex(self.ok("info", "-m", self.MODEL), "special tokens +shown, as answers consist of them: <doctag>, <otsl>\n")
         self.assertNotIn("special tokens", self.ok("info", "-m", MODEL))
 
+    def test_preempted_answers(self):
+        lines = [{"prompt": "Convert. " + "x" * (30 + 7 * i), "stop": ["</doctag>"], "include_stop_str_in_output": True, "return_token_ids": True} for i in range(6)]
+        out = run("run", "-m", self.MODEL, "--requests", "-", "--batch", "6", "--dtype", "f32", "--reuse", "off", "--kv-memory", "192KiB", stdin="".join(json.dumps(line) + "\n" for line in lines)).stdout
+        answers = [json.loads(line) for line in out.splitlines()]
+        self.assertEqual([answer.get("text") for answer in answers], [WHOLE] * 6, answers)
+        self.assertTrue(any("preemptions" in answer for answer in answers), answers)
+
     def test_a_model_without_its_own_sign_has_the_flag(self):
         model = self.folder / "mineru"
         make("mineru", model)
@@ -163,3 +170,29 @@ class DocTags(Server):
         self.assertEqual(ask().stdout.strip(), "100 200 300 400text")
         self.assertNotIn("consist of", ask().stderr)
         self.assertEqual(ask("--skip-special-tokens", "off").stdout.strip(), "".join(MINERU))
+
+
+class Calls(Server):
+    """A model whose marks of thoughts and calls are special tokens, as is what follows them."""
+
+    @classmethod
+    def prepare(cls, folder):
+        cls.MODEL = folder / "calls"
+        make("calls", cls.MODEL)
+
+    def test_thoughts_and_calls_are_found_all_the_same(self):
+        tool = {"type": "function", "function": {"name": "click", "parameters": {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}}}
+        ask = lambda **more: {"messages": [{"role": "user", "content": "Click."}], "max_tokens": 64, "temperature": 0, **more}
+        for skip, rest in ((None, ""), (True, ""), (False, "<|vision_pad|>")):
+            answer = self.chat(ask(tools=[tool], skip_special_tokens=skip))["choices"][0]
+            events = [e["choices"][0] for e in self.events(ask(tools=[tool], skip_special_tokens=skip))]
+            joined = lambda name: "".join(e["delta"].get(name) or "" for e in events)
+            (call,) = answer["message"]["tool_calls"]
+            self.assertEqual((call["function"], answer["finish_reason"]), ({"name": "click", "arguments": '{"x":7}'}, "tool_calls"), answer)
+            self.assertEqual([c["function"]["name"] for e in events for c in e["delta"].get("tool_calls", [])], ["click"])
+            self.assertEqual((answer["message"].get("reasoning_content"), answer["message"]["content"] or ""), (joined("reasoning_content"), joined("content")))
+            self.assertEqual((answer["message"]["reasoning_content"], (answer["message"]["content"] or "").strip()), ("It is called.", rest), answer)
+        plain = self.chat(ask())["choices"][0]["message"]
+        self.assertEqual((plain["reasoning_content"], plain["content"]), ("It is called.", CALLS[5]))
+        shown = self.chat(ask(skip_special_tokens=False))["choices"][0]["message"]
+        self.assertEqual((shown["reasoning_content"], shown["content"]), ("It is called.", "".join(CALLS[4:])))
