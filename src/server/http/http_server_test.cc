@@ -8,6 +8,7 @@
 #include <zstd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <future>
 #include <mutex>
 #include <thread>
@@ -23,6 +24,8 @@ using namespace std::chrono_literals;
 class Client {
  public:
   explicit Client(uint16_t port, int receive_buffer = 0) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+    constexpr timeval kPatience{.tv_sec = 10, .tv_usec = 0};
+    setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof kPatience);
     if (receive_buffer > 0) setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -38,11 +41,14 @@ class Client {
   void send(std::string_view text) const {
     EXPECT_EQ(::send(fd_, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
   }
-  // Reads until the text has arrived (by default, until the connection ends).
+  // Reads until the text has arrived (by default, until the connection ends, which it must).
   std::string read(std::string_view until = "no such text") {
     char piece[4096];
     while (seen_.find(until) == seen_.npos) {
       const ssize_t n = recv(fd_, piece, sizeof piece, 0);
+      if (n < 0) {
+        EXPECT_NE(errno, EAGAIN) << "the connection stays open after: " << seen_;
+      }
       if (n <= 0) break;
       seen_.append(piece, static_cast<size_t>(n));
     }
@@ -130,6 +136,104 @@ TEST(HttpServer, ChunkedRepliesAreSentAsTheyAreWritten) {
   client.send(kGet);  // the connection stays open
   replies.next()->send({.status = 204});
   client.read("204");
+}
+
+struct Stream {
+  const char* what;
+  std::string request;
+  std::string ends_with;  // the reply does
+};
+
+// Without chunks, the end of the connection is the end of the reply. It must not depend on another write: here the
+// client has read all of the reply before its end is known.
+TEST(HttpServer, BegunRepliesEndWithoutAnotherWrite) {
+  const std::string to_1_0 = "GET /x HTTP/1.0\r\n", to_1_1 = "GET /x HTTP/1.1\r\nhost: h\r\n";
+  const Stream streams[] = {
+      {"1.0", to_1_0 + "\r\n", "piece"},
+      {"1.0, kept alive", to_1_0 + "connection: keep-alive\r\n\r\n", "piece"},
+      {"1.0, another request after it", to_1_0 + "\r\nGET /second HTTP/1.0\r\n\r\n", "piece"},
+      {"1.1, closed", to_1_1 + "connection: close\r\n\r\n", "5\r\npiece\r\n0\r\n\r\n"},
+      {"HEAD of 1.0", "HEAD /x HTTP/1.0\r\n\r\n", "\r\n\r\n"},
+      {"HEAD of 1.1", "HEAD /x HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n", "\r\n\r\n"},
+  };
+  Replies replies;
+  HttpServer server({}, replies.handler());
+  for (const auto& [what, request, ends_with] : streams) {
+    for (int i = 0; i < 30; ++i) {
+      const bool with_piece = i % 3 > 0;
+      const bool in_one_go = i % 3 == 2;  // the end is known before the piece is written
+      Client client(server.port());
+      client.send(request);
+      const HttpReplyPtr reply = replies.next();
+      reply->begin({.content_type = "text/event-stream"}, "");
+      if (!in_one_go) client.read("\r\n\r\n");
+      if (with_piece) reply->write("piece");
+      if (with_piece && !in_one_go && !request.starts_with("HEAD")) client.read("piece");
+      reply->end();
+      const std::string seen = client.read();
+      EXPECT_TRUE(seen.starts_with("HTTP/1.1 200 OK\r\n")) << what << ": " << seen;
+      EXPECT_NE(seen.find("connection: close\r\n"), seen.npos) << what << ": " << seen;
+      if (with_piece) {
+        EXPECT_TRUE(seen.ends_with(ends_with)) << what << ": " << seen;
+      }
+      EXPECT_EQ(seen.find("HTTP/1.1", 1), seen.npos) << what << ": " << seen;
+    }
+  }
+  EXPECT_TRUE(comes_true([&] { return server.n_connections() == 0; }));
+}
+
+// The head of a stream, asked for by HEAD, is a whole reply: the next request on the connection follows.
+TEST(HttpServer, HeadOfAStreamHasNoPieces) {
+  Replies replies;
+  HttpServer server({.heartbeat = 1ms}, replies.handler());
+  Client client(server.port());
+  for (int i = 0; i < 3; ++i) {
+    client.send("HEAD /x HTTP/1.1\r\nhost: h\r\n\r\n");
+    const HttpReplyPtr reply = replies.next();
+    reply->begin({}, "beat");
+    std::this_thread::sleep_for(5ms);
+    reply->write("piece");
+    reply->end();
+  }
+  client.send("GET /x HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n");
+  replies.next()->send({.status = 204});
+  const std::string seen = client.read();
+  EXPECT_EQ(seen.find("piece"), seen.npos) << seen;
+  EXPECT_EQ(seen.find("beat"), seen.npos) << seen;
+  client.leave();
+  EXPECT_TRUE(comes_true([&] { return server.n_connections() == 0; }));
+}
+
+// All of it arrives, however late the client reads, and the end after it.
+TEST(HttpServer, SlowReadersOfUnchunkedRepliesGetThemWhole) {
+  Replies replies;
+  HttpServer server({.max_unread_bytes = 16 << 20}, replies.handler());
+  Client client(server.port(), /*receive_buffer=*/64 << 10);
+  client.send("GET /x HTTP/1.0\r\n\r\n");
+  const HttpReplyPtr reply = replies.next();
+  reply->begin({}, "");
+  for (int i = 0; i < 40; ++i) reply->write(std::string(100'000, 'x'));
+  reply->end();
+  std::this_thread::sleep_for(20ms);
+  const std::string seen = client.read();
+  EXPECT_EQ(seen.size() - seen.find("\r\n\r\n") - 4, 4'000'000u);
+}
+
+// The server has replied before it has read the body. A client that reads the reply only after it has sent everything
+// gets it, too, and no reset.
+TEST(HttpServer, RefusedUploadsGetTheirReply) {
+  Replies replies;
+  HttpServer server({.max_header_bytes = 1000, .max_body_bytes = 10}, replies.handler());
+  for (const char* request : {"POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 4000000\r\n\r\n",
+                              "POST / HTTP/1.0\r\ncontent-length: 4000000\r\n\r\n",
+                              "POST / HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n3d0900\r\n"}) {
+    Client client(server.port());
+    client.send(request);
+    for (int i = 0; i < 40; ++i) client.send(std::string(100'000, 'x'));
+    const std::string seen = client.read();
+    EXPECT_TRUE(seen.starts_with("HTTP/1.1 413 ")) << request << seen;
+    EXPECT_NE(seen.find("connection: close"), seen.npos) << seen;
+  }
 }
 
 TEST(HttpServer, ReportsADisconnectedClient) {

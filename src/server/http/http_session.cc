@@ -9,6 +9,7 @@
 #include <deque>
 #include <optional>
 
+#include "base/clock.h"
 #include "server/http/content_coding.h"
 #include "server/http/socket_stream.h"
 #include "server/http/tls.h"
@@ -21,6 +22,10 @@ namespace beast = boost::beast;
 namespace http = beast::http;
 using asio::ip::tcp;
 using boost::system::error_code;
+
+// A connection that is to be closed is read until the client has been silent for kLinger, for kLongestLinger at most.
+constexpr std::chrono::milliseconds kLinger{1000}, kLongestLinger{30'000};
+constexpr size_t kWaste = 16 << 10;
 
 std::string chunk(std::string_view piece) {
   char size[20];
@@ -85,10 +90,10 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   // ---- a reply's side ---------------------------------------------------------------------------------------------
   void send(uint64_t number, const HttpResponse& response) {
     if (number != number_ || !replying_ || begun_) return;
-    // 304 speaks of a body that is not sent: it has no length of its own.
-    const std::string length =
-        response.status == 304 ? "" : "content-length: " + std::to_string(response.body.size()) + "\r\n";
-    write(head(response) + length + "\r\n" + (parser_->get().method() == http::verb::head ? "" : response.body));
+    // 304 speaks of a body that is not sent, and 204 has none: they have no length of their own.
+    const bool has_length = response.status != 304 && response.status != 204;
+    const std::string length = has_length ? "content-length: " + std::to_string(response.body.size()) + "\r\n" : "";
+    write(head(response) + length + "\r\n" + (to_head() ? "" : response.body));
     finish();
   }
   void begin(uint64_t number, const HttpResponse& response, std::string heartbeat) {
@@ -101,12 +106,12 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     beat();
   }
   void write_piece(uint64_t number, std::string_view piece) {
-    if (number != number_ || !replying_ || !begun_ || piece.empty()) return;
+    if (number != number_ || !replying_ || !begun_ || piece.empty() || to_head()) return;
     write(in_chunks_ ? chunk(piece) : std::string(piece));
   }
   void end(uint64_t number) {
     if (number != number_ || !replying_ || !begun_) return;
-    if (in_chunks_) write("0\r\n\r\n");
+    if (in_chunks_ && !to_head()) write("0\r\n\r\n");
     finish();
   }
   void on_gone(uint64_t number, std::function<void()> callback) {
@@ -131,6 +136,9 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     text += keep_alive_ ? "connection: keep-alive\r\n" : "connection: close\r\n";
     return text;
   }
+
+  // The reply to HEAD is its head alone.
+  bool to_head() const { return parser_->get().method() == http::verb::head; }
 
   // Closes the connection after `time`, unless another deadline, or none, is set before.
   void end_in(std::chrono::milliseconds time) {
@@ -230,19 +238,22 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     if (begun_) beat();
   }
 
-  // The reply is complete; queued bytes are still written.
+  // The reply is complete. on_written() continues after the last queued piece; where that has been written already, no
+  // write follows.
   void finish() {
     replying_ = begun_ = false;
     finished_ = true;
     gone_ = nullptr;
     timer_.cancel();
+    if (queue_.empty() && !closed_) next();
   }
 
   void next() {
     finished_ = false;
     ++number_;
     if (keep_alive_) return read();
-    end_in(std::chrono::seconds(1));
+    linger_until_ = Clock::now() + kLongestLinger;
+    end_in(kLinger);
     if (!stream_.has_tls()) return hang_up();
     stream_.async_shutdown([self = shared_from_this()](error_code) { self->hang_up(); });
   }
@@ -253,10 +264,12 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     linger();
   }
 
-  // Reads and discards input, so that the client receives the reply and no reset.
+  // Reads and discards input, so that a client that still sends its request receives the reply and no reset.
   void linger() {
+    waste_.resize(kWaste);
     stream_.socket().async_read_some(asio::buffer(waste_), [self = shared_from_this()](error_code e, size_t) {
       if (e) return self->close();
+      self->end_in(std::min(kLinger, std::chrono::ceil<std::chrono::milliseconds>(self->linger_until_ - Clock::now())));
       self->linger();
     });
   }
@@ -287,11 +300,12 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   std::deque<std::string> queue_;  // to be written; the first is being written
   size_t unread_ = 0;              // bytes in queue_
   uint64_t number_ = 0;            // of the current request
+  Clock::time_point linger_until_;
   bool keep_alive_ = false, replying_ = false, begun_ = false, in_chunks_ = false, finished_ = false, closed_ = false;
   bool reading_ahead_ = false, wants_to_read_ = false;
   std::string heartbeat_;
   std::function<void()> gone_;
-  std::array<char, 1024> waste_;
+  std::vector<char> waste_;
 };
 
 namespace {
