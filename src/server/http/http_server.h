@@ -58,7 +58,7 @@ class HttpReply {
   // The whole reply.
   virtual void send(HttpResponse response) = 0;
   // In pieces: status and headers, then write()s, then end(). `heartbeat` is sent after HttpOptions::heartbeat of
-  // silence.
+  // silence. Headers that keep proxies from holding pieces back are added.
   virtual void begin(HttpResponse head, std::string heartbeat) = 0;
   virtual void write(std::string piece) = 0;
   virtual void end() = 0;

@@ -282,6 +282,23 @@ TEST(HttpServer, SilentClientIsDisconnected) {
   EXPECT_TRUE(comes_true([&] { return server.n_connections() == 0; }));
 }
 
+TEST(HttpServer, StreamsAreNotHeldBackByProxies) {
+  Replies replies;
+  HttpServer server({}, replies.handler());
+  for (const bool own : {false, true}) {
+    Client client(server.port());
+    client.send("GET /x HTTP/1.0\r\n\r\n");
+    const HttpReplyPtr reply = replies.next();
+    HttpResponse head{.content_type = "text/event-stream"};
+    if (own) head.headers.emplace_back("Cache-Control", "no-store");
+    reply->begin(head, "");
+    reply->end();
+    const std::string seen = client.read();
+    EXPECT_NE(seen.find("\r\nx-accel-buffering: no\r\n"), seen.npos) << seen;
+    EXPECT_EQ(seen.find("cache-control: no-cache\r\n") == seen.npos, own) << seen;
+  }
+}
+
 TEST(HttpServer, LimitsAreEnforced) {
   Replies replies;
   HttpServer server({.max_header_bytes = 1000, .max_body_bytes = 10, .max_connections = 3}, replies.handler());

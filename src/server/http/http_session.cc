@@ -46,6 +46,15 @@ std::string http_date(std::time_t time) {
   return text;
 }
 
+// A reply in pieces is of use only if each passes at once: nginx holds back 4 KiB unless it is told otherwise.
+std::string stream_headers(const HttpResponse& response) {
+  std::string text = "x-accel-buffering: no\r\n";
+  if (!std::ranges::any_of(response.headers, [](const auto& h) { return lower_case(h.first) == "cache-control"; })) {
+    text += "cache-control: no-cache\r\n";
+  }
+  return text;
+}
+
 std::string problem(std::string_view what) {
   return R"({"error":{"message":")" + std::string(what) +
          R"(","type":"invalid_request_error","param":null,"code":null}})";
@@ -102,7 +111,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     heartbeat_ = std::move(heartbeat);
     in_chunks_ = parser_->get().version() >= 11;
     if (!in_chunks_) keep_alive_ = false;  // the end of the connection marks its end
-    write(head(response) + (in_chunks_ ? "transfer-encoding: chunked\r\n\r\n" : "\r\n"));
+    write(head(response) + stream_headers(response) + (in_chunks_ ? "transfer-encoding: chunked\r\n\r\n" : "\r\n"));
     beat();
   }
   void write_piece(uint64_t number, std::string_view piece) {

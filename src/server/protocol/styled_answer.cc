@@ -9,9 +9,7 @@ namespace vlcache {
 namespace {
 
 void begin_stream(HttpReply& reply, const AnswerStyle& style) {
-  reply.begin(
-      {.status = 200, .content_type = "text/event-stream", .headers = {{"cache-control", "no-cache"}}, .body = ""},
-      style.heartbeat());
+  reply.begin({.status = 200, .content_type = "text/event-stream", .headers = {}, .body = ""}, style.heartbeat());
 }
 
 }  // namespace
