@@ -237,6 +237,7 @@ bool Api::is_operation(std::string_view method, std::string_view path) {
 
 void Api::operate(const HttpRequest& request, const HttpReplyPtr& reply) {
   const Route* route = find_route(request.method, request.path);
+  if (request.path == "*") return reply->send(no_route(request));
   if (route == nullptr || !route->operation) {
     return reply->send(refusal(404, "this port has /health, /metrics and /version", "invalid_request_error"));
   }

@@ -93,10 +93,18 @@ const Route* find_route(std::string_view method, std::string_view path) {
 }
 
 bool is_open(std::string_view path) {
-  return std::ranges::any_of(kRoutes, [&](const Route& r) { return r.access == kAnyone && r.has_path(path); });
+  return path == "*" ||
+         std::ranges::any_of(kRoutes, [&](const Route& r) { return r.access == kAnyone && r.has_path(path); });
 }
 
 HttpResponse no_route(const HttpRequest& request) {
+  if (request.method == "OPTIONS" && request.path == "*") {  // the server as a whole (RFC 9110 9.3.7)
+    std::string methods = "OPTIONS, HEAD";
+    for (const Route& route : kRoutes) {
+      if (methods.find(route.method) == methods.npos) methods += std::string(", ") + route.method;
+    }
+    return {.status = 204, .content_type = "text/plain", .headers = {{"allow", methods}}, .body = ""};
+  }
   for (const Route& route : kRoutes) {
     if (request.path != route.path || route.has_method(request.method)) continue;
     HttpResponse response = refusal(405, request.method + " is not for " + request.path, "invalid_request_error");

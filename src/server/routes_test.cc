@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 TEST(Routes, PathsThatNeedNoKey) {
-  for (const char* path : {"/", "/page/app.js", "/favicon.ico", "/health", "/health/live", "/health/ready"}) {
+  for (const char* path : {"/", "/page/app.js", "/favicon.ico", "/health", "/health/live", "/health/ready", "*"}) {
     EXPECT_TRUE(is_open(path)) << path;
   }
   for (const char* path :
@@ -43,6 +43,8 @@ TEST(Routes, OtherMethodsAreToldWhatIsAllowed) {
   EXPECT_EQ(allowed("GET", "/v1/chat/completions"), "405 POST");
   EXPECT_EQ(allowed("DELETE", "/v1/cache/entries"), "405 GET, HEAD");
   EXPECT_EQ(allowed("GET", "/v1/chat"), "404");
+  EXPECT_EQ(allowed("OPTIONS", "*"), "204 OPTIONS, HEAD, GET, POST");
+  EXPECT_EQ(allowed("GET", "*"), "404");
 }
 
 // A page of the docs has the list between two marks. VLCACHE_UPDATE_DOCS=1 rewrites it there.

@@ -62,7 +62,8 @@ class HttpReply {
   virtual void begin(HttpResponse head, std::string heartbeat) = 0;
   virtual void write(std::string piece) = 0;
   virtual void end() = 0;
-  // `callback` is called once, by any thread, if the client goes before the reply's end; at once if it has gone.
+  // `callback` is called once, by any thread, if the client leaves before the reply's end; at once if it has left. With
+  // a callback, a client that has closed only its sending side counts as one that has left.
   virtual void on_gone(std::function<void()> callback) = 0;
 };
 

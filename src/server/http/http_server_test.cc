@@ -38,9 +38,12 @@ class Client {
     if (fd_ >= 0) close(fd_);
     fd_ = -1;
   }
-  void send(std::string_view text) const {
-    EXPECT_EQ(::send(fd_, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
+  void send(std::string_view text) const { EXPECT_TRUE(could_send(text)); }
+  bool could_send(std::string_view text) const {
+    return ::send(fd_, text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
   }
+  // It sends no more, and still reads.
+  void end_sending() const { EXPECT_EQ(shutdown(fd_, SHUT_WR), 0); }
   // Reads until the text has arrived (by default, until the connection ends, which it must).
   std::string read(std::string_view until = "no such text") {
     char piece[4096];
@@ -279,6 +282,67 @@ TEST(HttpServer, SilentClientIsDisconnected) {
   slow.send("POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\nhalf");
   EXPECT_EQ(silent.read(), "");
   EXPECT_EQ(slow.read(), "");
+  EXPECT_TRUE(comes_true([&] { return server.n_connections() == 0; }));
+}
+
+TEST(HttpServer, EmptyLinesBeforeARequestAreIgnored) {
+  HttpServer server({},
+                    [](const HttpRequest& r, const HttpReplyPtr& reply) { reply->send({.body = "<" + r.path + ">"}); });
+  const std::string get = "GET /x HTTP/1.1\r\nhost: h\r\n\r\n", last = "GET /y HTTP/1.0\r\n\r\n";
+  for (const std::vector<std::string>& pieces : std::vector<std::vector<std::string>>{
+           {"\r\n" + last},
+           {"\n" + last},
+           {"\r\n\r\n\n\r\n" + last},
+           {"\r\n", last},
+           {"\r", "\n", "\r\nG", last.substr(1)},
+           {get + "\r\n" + last},
+           {get, "\r\n", "\r\n", get, "\r\n" + last},
+           {"POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 2\r\n\r\nab\r\n", last},
+       }) {
+    Client client(server.port());
+    for (const std::string& piece : pieces) {
+      client.send(piece);
+      if (pieces.size() > 1) std::this_thread::sleep_for(2ms);
+    }
+    EXPECT_TRUE(client.read().ends_with("</y>"));
+  }
+  std::string many;
+  for (int i = 0; i < 10'000; ++i) many += "\r\n";
+  for (const std::string& start :
+       {many, many.substr(0, 34), std::string("\r"), std::string("\r\r\n"), std::string(" \r\n")}) {
+    Client client(server.port());
+    client.could_send(start + last);
+    EXPECT_TRUE(client.read().starts_with("HTTP/1.1 400 ")) << start.size();
+  }
+}
+
+// `nc -N`: a reply that is sent at once arrives. Work that would be for a client that has left ends.
+TEST(HttpServer, HalfClosedClientsGetShortReplies) {
+  Replies replies;
+  HttpServer server({}, replies.handler());
+  for (const char* request :
+       {"GET /x HTTP/1.1\r\nhost: h\r\n\r\n", "GET /x HTTP/1.0\r\nconnection: keep-alive\r\n\r\n"}) {
+    Client client(server.port());
+    client.send(request);
+    client.end_sending();
+    const HttpReplyPtr reply = replies.next();
+    std::this_thread::sleep_for(5ms);
+    reply->send({.body = "short"});
+    EXPECT_TRUE(client.read().ends_with("short"));
+  }
+  for (const bool asked_before : {false, true}) {
+    Client client(server.port());
+    client.send(kGet);
+    if (!asked_before) client.end_sending();
+    const HttpReplyPtr reply = replies.next();
+    std::atomic<bool> gone = false;
+    if (!asked_before) std::this_thread::sleep_for(5ms);
+    reply->on_gone([&] { gone = true; });
+    if (asked_before) client.end_sending();
+    EXPECT_TRUE(comes_true([&] { return gone.load(); }));
+    reply->send({.body = "part of an answer"});
+    EXPECT_EQ(client.read(), "");
+  }
   EXPECT_TRUE(comes_true([&] { return server.n_connections() == 0; }));
 }
 

@@ -26,6 +26,7 @@ using boost::system::error_code;
 // A connection that is to be closed is read until the client has been silent for kLinger, for kLongestLinger at most.
 constexpr std::chrono::milliseconds kLinger{1000}, kLongestLinger{30'000};
 constexpr size_t kWaste = 16 << 10;
+constexpr int kMaxEmptyLines = 16;  // before a request; some clients send one after a body
 
 std::string chunk(std::string_view piece) {
   char size[20];
@@ -126,6 +127,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void on_gone(uint64_t number, std::function<void()> callback) {
     if (number == number_ && replying_) {
       gone_ = std::move(callback);
+      if (half_closed_) close();
     } else if (number == number_ && closed_ && !finished_) {
       callback();
     }
@@ -170,6 +172,29 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     end_in(shared_.options.idle_timeout);
     wants_to_read_ = reading_ahead_;
     if (wants_to_read_) return;  // once the pending read is complete
+    n_empty_lines_ = 0;
+    skip_empty_lines();
+  }
+
+  // RFC 9112 2.2: empty lines before a request are ignored. The deadline stays.
+  void skip_empty_lines() {
+    const auto begins_with = [&](std::string_view text) {
+      const std::string_view seen(static_cast<const char*>(buffer_.data().data()), buffer_.size());
+      return seen.starts_with(text);
+    };
+    for (; n_empty_lines_ < kMaxEmptyLines && (begins_with("\r\n") || begins_with("\n")); ++n_empty_lines_) {
+      buffer_.consume(begins_with("\n") ? 1 : 2);
+    }
+    if (buffer_.size() > 1 || (buffer_.size() == 1 && !begins_with("\r"))) return read_header();
+    stream_.async_read_some(buffer_.prepare(beast::read_size(buffer_, 4096)),
+                            [self = shared_from_this()](error_code e, size_t n) {
+                              if (e) return self->on_bad_request(e);
+                              self->buffer_.commit(n);
+                              self->skip_empty_lines();
+                            });
+  }
+
+  void read_header() {
     parser_.emplace();
     parser_->header_limit(static_cast<uint32_t>(shared_.options.max_header_bytes));
     parser_->body_limit(shared_.options.max_body_bytes);
@@ -217,6 +242,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void on_request();
   void watch_client();
   void read_ahead();
+  void on_client_end();
 
   void write(std::string bytes) {
     unread_ += bytes.size();
@@ -311,7 +337,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   uint64_t number_ = 0;            // of the current request
   Clock::time_point linger_until_;
   bool keep_alive_ = false, replying_ = false, begun_ = false, in_chunks_ = false, finished_ = false, closed_ = false;
-  bool reading_ahead_ = false, wants_to_read_ = false;
+  bool reading_ahead_ = false, wants_to_read_ = false, half_closed_ = false;
+  int n_empty_lines_ = 0;  // before the current request
   std::string heartbeat_;
   std::function<void()> gone_;
   std::vector<char> waste_;
@@ -466,10 +493,19 @@ void HttpSession::watch_client() {
     if (e || self->closed_ || number != self->number_ || !self->replying_) return;
     char byte = 0;
     error_code state;
-    const size_t n = self->stream_.socket().receive(asio::buffer(&byte, 1), tcp::socket::message_peek, state);
+    self->stream_.socket().receive(asio::buffer(&byte, 1), tcp::socket::message_peek, state);
     if (state == asio::error::would_block || state == asio::error::try_again) return self->watch_client();
-    if (state || n == 0) self->close();  // else its next request, which is read later
+    if (state == asio::error::eof) return self->on_client_end();
+    if (state) self->close();  // else its next request, which is read later
   });
+}
+
+// The client has left, or it has closed its sending side and waits for the reply alone (`nc -N`): nothing tells these
+// apart. A callback of on_gone() is called, which ends the work for the reply; a reply without one is still sent.
+void HttpSession::on_client_end() {
+  half_closed_ = true;
+  keep_alive_ = false;
+  if (gone_ || begun_) close();
 }
 
 // TLS records cannot be peeked at: input that arrives while a reply is in progress is read and buffered. A client whose
@@ -479,6 +515,7 @@ void HttpSession::read_ahead() {
   reading_ahead_ = true;
   stream_.async_read_some(buffer_.prepare(4096), [self = shared_from_this()](error_code e, size_t n) {
     self->reading_ahead_ = false;
+    if (e == asio::error::eof && (self->replying_ || self->finished_)) return self->on_client_end();
     if (e) return self->close();
     self->buffer_.commit(n);
     if (std::exchange(self->wants_to_read_, false)) self->read();
