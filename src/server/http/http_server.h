@@ -27,8 +27,15 @@ struct HttpOptions {
   size_t max_header_bytes = 32 << 10;
   uint64_t max_body_bytes = uint64_t{64} << 20;
   size_t max_connections = 16384;  // further ones get a 503 and are closed
-  // For an idle connection, for a request that has begun to arrive, and for a client that does not read.
+  // For the headers of the next request; for a TLS handshake, and for silence within a body; for a client that does not
+  // read.
   std::chrono::milliseconds idle_timeout{75'000}, request_timeout{60'000}, write_timeout{30'000};
+  // The slowest client that a body is accepted from, on average after request_timeout, and that a reply is written to.
+  uint64_t min_bytes_per_s = 1 << 10;
+  // A whole body has body_timeout and as long as max_body_bytes need at this speed: at 64 MiB nine minutes, in which
+  // 1 Mbit/s is enough for all of them.
+  std::chrono::milliseconds body_timeout{300'000};
+  uint64_t full_bytes_per_s = 256 << 10;
   size_t max_unread_bytes = 1 << 20;            // of a streamed reply; with more, the client counts as gone
   std::chrono::milliseconds heartbeat{10'000};  // longest silence in a streamed reply
 };

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <deque>
 #include <future>
 #include <mutex>
 #include <thread>
@@ -281,8 +282,75 @@ TEST(HttpServer, SilentClientIsDisconnected) {
   Client silent(server.port()), slow(server.port());
   slow.send("POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\nhalf");
   EXPECT_EQ(silent.read(), "");
-  EXPECT_EQ(slow.read(), "");
+  EXPECT_TRUE(slow.read().starts_with("HTTP/1.1 408 Request Timeout\r\n"));
+  slow.leave();
   EXPECT_TRUE(comes_true([&] { return server.n_connections() == 0; }));
+}
+
+// Each of these sends a few bytes every 20 ms, for as long as it is let.
+TEST(HttpServer, DrippingClientsAreToldSo) {
+  const std::string post = "POST / HTTP/1.1\r\nhost: h\r\n", chunked = post + "transfer-encoding: chunked\r\n\r\n";
+  const std::string half(500, 'h');
+  const struct {
+    std::string begin, drip, says;
+  } drips[] = {
+      {"POST /", "a", "the request's headers did not arrive in time"},
+      {post + "x: y", "z", "the request's headers did not arrive in time"},
+      {"", "\r\n", ""},  // no request has begun
+      {post + "content-length: 1000\r\n\r\n", "", "the request's body stopped arriving: no byte in 0.2 s"},
+      {post + "content-length: 1000\r\n\r\n" + half, "", "the request's body stopped arriving: no byte in 0.2 s"},
+      {post + "content-length: 1000\r\n\r\n", "x", "arrives too slowly: fewer than 900 bytes per second after"},
+      {"POST / HTTP/1.0\r\ncontent-length: 1000\r\n\r\n", "x", "fewer than 900 bytes per second after the first 0.2 s"},
+      {chunked, "1\r\nx\r\n", "arrives too slowly"},
+      {chunked, "1;extension=\"of no use\"\r\nx\r\n", "arrives too slowly"},
+      {chunked + "1;", "a", "no byte in 0.2 s"},
+      {chunked + "1f4\r\n" + half + "\r\n0\r\n", "a: b\r\n", "no byte in 0.2 s"},
+      {"\r\n" + chunked + "3e8\r\n", "xy", "arrives too slowly"},
+  };
+  Replies replies;
+  HttpServer server({.idle_timeout = 240ms, .request_timeout = 200ms, .min_bytes_per_s = 900}, replies.handler());
+  std::deque<Client> clients;
+  for (const auto& drip : drips) clients.emplace_back(server.port()).send(drip.begin);
+  for (int i = 0; i < 30; ++i, std::this_thread::sleep_for(20ms)) {
+    for (size_t c = 0; c < std::size(drips); ++c) clients[c].could_send(drips[c].drip);
+  }
+  for (size_t c = 0; c < std::size(drips); ++c) {
+    const std::string seen = clients[c].read();
+    EXPECT_EQ(seen.starts_with("HTTP/1.1 408 "), !drips[c].says.empty()) << drips[c].begin << ": " << seen;
+    EXPECT_EQ(seen.find("connection: close") != seen.npos, !drips[c].says.empty()) << seen;
+    EXPECT_NE(seen.find(drips[c].says), seen.npos) << drips[c].begin << ": " << seen;
+  }
+  clients.clear();
+  EXPECT_TRUE(comes_true([&] { return server.n_connections() == 0; }));
+}
+
+// Bodies that need longer than request_timeout, without a silence as long.
+TEST(HttpServer, SteadyUploadsAreReadToTheirEnd) {
+  const std::string post = "POST / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n";
+  const struct {
+    std::string begin, piece, end;
+  } uploads[] = {
+      {post + "content-length: 24\r\n\r\n", "abcd", ""},
+      {post + "expect: 100-Continue\r\ncontent-length: 24\r\n\r\n", "abcd", ""},
+      {"POST / HTTP/1.0\r\nexpect: 100-continue\r\ncontent-length: 24\r\n\r\n", "abcd", ""},
+      {post + "transfer-encoding: chunked\r\n\r\n", "2\r\nab\r\n2;x=y\r\ncd\r\n", "0\r\n\r\n"},
+      {post + "transfer-encoding: chunked\r\n\r\n18\r\n", "abcd", "\r\n0\r\nx: y\r\n\r\n"},
+  };
+  HttpServer server({.request_timeout = 1s, .min_bytes_per_s = 1, .body_timeout = 60s},
+                    [](const HttpRequest& r, const HttpReplyPtr& reply) { reply->send({.body = "<" + r.body + ">"}); });
+  std::deque<Client> clients;
+  for (const auto& upload : uploads) clients.emplace_back(server.port()).send(upload.begin);
+  for (int i = 0; i < 6; ++i) {
+    std::this_thread::sleep_for(250ms);
+    for (size_t c = 0; c < std::size(uploads); ++c) clients[c].send(uploads[c].piece);
+  }
+  for (size_t c = 0; c < std::size(uploads); ++c) {
+    clients[c].send(uploads[c].end);
+    const std::string seen = clients[c].read();
+    const bool told = uploads[c].begin.find("100-Continue") != std::string::npos;
+    EXPECT_TRUE(seen.starts_with(told ? "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK" : "HTTP/1.1 200 OK")) << seen;
+    EXPECT_TRUE(seen.ends_with("<abcdabcdabcdabcdabcdabcd>")) << uploads[c].begin << seen;
+  }
 }
 
 TEST(HttpServer, EmptyLinesBeforeARequestAreIgnored) {
@@ -344,6 +412,24 @@ TEST(HttpServer, HalfClosedClientsGetShortReplies) {
     EXPECT_EQ(client.read(), "");
   }
   EXPECT_TRUE(comes_true([&] { return server.n_connections() == 0; }));
+}
+
+TEST(HttpServer, ExtensionsAndTrailersOfChunksAreBounded) {
+  HttpServer server({.max_header_bytes = 1000},
+                    [](const HttpRequest& r, const HttpReplyPtr& reply) { reply->send({.body = "<" + r.body + ">"}); });
+  const std::string chunked = "POST / HTTP/1.1\r\nhost: h\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n";
+  const std::string long_text(1'000'000, 'a');
+  for (const std::string& body : {"1;" + long_text, "1;a=" + long_text + "\r\nx\r\n0\r\n\r\n",
+                                  "1\r\nx\r\n0\r\na: " + long_text, "0;" + long_text}) {
+    Client client(server.port());
+    client.could_send(chunked + body);
+    const std::string seen = client.read();
+    EXPECT_TRUE(seen.starts_with("HTTP/1.1 400 ")) << seen;
+    EXPECT_NE(seen.find("too large"), seen.npos) << seen;
+  }
+  Client client(server.port());
+  client.send(chunked + "2;a=b;c\r\nxy\r\n1;d=\"e\"\r\nz\r\n0;f\r\ntrailer: g\r\n\r\n");
+  EXPECT_TRUE(client.read().ends_with("<xyz>"));
 }
 
 TEST(HttpServer, StreamsAreNotHeldBackByProxies) {

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "base/clock.h"
+#include "server/http/body_pace.h"
 #include "server/http/content_coding.h"
 #include "server/http/socket_stream.h"
 #include "server/http/tls.h"
@@ -26,7 +27,8 @@ using boost::system::error_code;
 // A connection that is to be closed is read until the client has been silent for kLinger, for kLongestLinger at most.
 constexpr std::chrono::milliseconds kLinger{1000}, kLongestLinger{30'000};
 constexpr size_t kWaste = 16 << 10;
-constexpr int kMaxEmptyLines = 16;  // before a request; some clients send one after a body
+constexpr size_t kReadSize = 64 << 10;  // Beast reads a body in pieces of this size
+constexpr int kMaxEmptyLines = 16;      // before a request; some clients send one after a body
 
 std::string chunk(std::string_view piece) {
   char size[20];
@@ -70,7 +72,9 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
       : stream_(std::move(socket), shared.tls.get()),
         timer_(stream_.get_executor()),
         deadline_(stream_.get_executor()),
-        shared_(shared) {
+        write_deadline_(stream_.get_executor()),
+        shared_(shared),
+        buffer_(shared.options.max_header_bytes + kReadSize) {
     shared_.sessions.add(this);
   }
   ~HttpSession() { shared_.sessions.remove(this); }
@@ -151,15 +155,26 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   // The reply to HEAD is its head alone.
   bool to_head() const { return parser_->get().method() == http::verb::head; }
 
-  // Closes the connection after `time`, unless another deadline, or none, is set before.
-  void end_in(std::chrono::milliseconds time) {
-    deadline_.expires_after(time);
+  // At the deadline the connection is closed, after a reply of 408 if a request has begun to arrive.
+  enum class Waiting { kForAnything, kForHeaders, kForBody };
+
+  // Sets the deadline; another one, or none, may be set before it.
+  void end_at(Clock::time_point time, Waiting waiting) {
+    waiting_ = waiting;
+    deadline_.expires_at(time);
     deadline_.async_wait([weak = weak_from_this()](error_code e) {
       const auto self = weak.lock();
-      if (self && !e && self->deadline_.expiry() <= std::chrono::steady_clock::now()) self->close();
+      if (self && !e && self->deadline_.expiry() <= Clock::now()) self->on_late();
     });
   }
-  void end_never() { deadline_.expires_at(std::chrono::steady_clock::time_point::max()); }
+  void end_in(std::chrono::milliseconds time) { end_at(Clock::now() + time, Waiting::kForAnything); }
+  void end_never() { deadline_.expires_at(Clock::time_point::max()); }
+  void on_late() {
+    if (waiting_ == Waiting::kForAnything) return close();
+    late_ = true;
+    error_code ignored;
+    stream_.socket().cancel(ignored);  // the read that is waiting ends with an error
+  }
 
   void shake_hands() {
     end_in(shared_.options.request_timeout);
@@ -195,6 +210,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   }
 
   void read_header() {
+    waiting_ = Waiting::kForHeaders;
     parser_.emplace();
     parser_->header_limit(static_cast<uint32_t>(shared_.options.max_header_bytes));
     parser_->body_limit(shared_.options.max_body_bytes);
@@ -203,23 +219,38 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   }
 
   void on_header(error_code e) {
-    if (e) return on_bad_request(e);
-    end_in(shared_.options.request_timeout);
-    if (lower_case(parser_->get()[http::field::expect]) == "100-continue") {
-      stream_.write_now("HTTP/1.1 100 Continue\r\n\r\n");
+    if (e || late_) return on_bad_request(e);
+    // RFC 9110 10.1.1: not to HTTP/1.0, and not where no body follows.
+    if (lower_case(parser_->get()[http::field::expect]) == "100-continue" && parser_->get().version() >= 11 &&
+        !parser_->is_done()) {
+      write("HTTP/1.1 100 Continue\r\n\r\n");
     }
-    http::async_read(stream_, buffer_, *parser_, [self = shared_from_this()](error_code body_error, size_t) {
-      if (body_error) return self->on_bad_request(body_error);
-      self->on_request();
+    pace_.emplace(shared_.options, Clock::now());
+    read_body();
+  }
+
+  // Piece by piece: a deadline follows each.
+  void read_body() {
+    if (parser_->is_done()) return on_request();
+    end_at(pace_->deadline(Clock::now(), parser_->get().body().size()), Waiting::kForBody);
+    http::async_read_some(stream_, buffer_, *parser_, [self = shared_from_this()](error_code e, size_t) {
+      if (e || self->late_) return self->on_bad_request(e);
+      self->read_body();
     });
   }
 
   void on_bad_request(error_code e) {
+    if (closed_) return;
+    if (std::exchange(late_, false)) {
+      return fail(408,
+                  waiting_ == Waiting::kForBody ? pace_->reason() : "the request's headers did not arrive in time");
+    }
     if (e == http::error::body_limit) {
       return fail(413,
                   "the request's body is larger than " + std::to_string(shared_.options.max_body_bytes) + " bytes");
     }
     if (e == http::error::header_limit) return fail(431, "the request's headers are too large");
+    if (e == http::error::buffer_overflow) return fail(400, "a chunk's extensions, or the trailers, are too large");
     const bool no_http = e.category() == make_error_code(http::error::bad_method).category();
     if (no_http && e != http::error::end_of_stream && e != http::error::partial_message) {
       return fail(400, "not an HTTP request: " + e.message());
@@ -229,6 +260,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
 
   // Replies to a request that could not be read, then closes the connection.
   void fail(int status, const std::string& what) {
+    end_never();
     keep_alive_ = false;
     replying_ = true;
     finished_ = false;
@@ -253,14 +285,20 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
 
   void write_next() {
     if (queue_.empty() || closed_) return;
-    end_in(shared_.options.write_timeout);
+    const HttpOptions& o = shared_.options;
+    const std::chrono::seconds at_least(queue_.front().size() / std::max<uint64_t>(o.min_bytes_per_s, 1));
+    write_deadline_.expires_after(o.write_timeout + at_least);
+    write_deadline_.async_wait([weak = weak_from_this()](error_code e) {
+      const auto self = weak.lock();
+      if (self && !e && self->write_deadline_.expiry() <= Clock::now()) self->close();
+    });
     asio::async_write(stream_, asio::buffer(queue_.front()), [self = shared_from_this()](error_code e, size_t) {
       if (e) return self->close();
       if (self->closed_) return;
       self->unread_ -= self->queue_.front().size();
       self->queue_.pop_front();
       if (!self->queue_.empty()) return self->write_next();
-      self->end_never();
+      self->write_deadline_.expires_at(Clock::time_point::max());
       self->on_written();
     });
   }
@@ -322,13 +360,14 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     closed_ = true;
     timer_.cancel();
     deadline_.cancel();
+    write_deadline_.cancel();
     stream_.close();
     replying_ = false;
     if (std::function<void()> gone = std::exchange(gone_, nullptr)) gone();
   }
 
   SocketStream stream_;
-  asio::steady_timer timer_, deadline_;
+  asio::steady_timer timer_, deadline_, write_deadline_;
   HttpShared& shared_;
   beast::flat_buffer buffer_;
   std::optional<http::request_parser<http::string_body>> parser_;
@@ -337,8 +376,10 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   uint64_t number_ = 0;            // of the current request
   Clock::time_point linger_until_;
   bool keep_alive_ = false, replying_ = false, begun_ = false, in_chunks_ = false, finished_ = false, closed_ = false;
-  bool reading_ahead_ = false, wants_to_read_ = false, half_closed_ = false;
+  bool reading_ahead_ = false, wants_to_read_ = false, late_ = false, half_closed_ = false;
+  Waiting waiting_ = Waiting::kForAnything;
   int n_empty_lines_ = 0;  // before the current request
+  std::optional<BodyPace> pace_;
   std::string heartbeat_;
   std::function<void()> gone_;
   std::vector<char> waste_;

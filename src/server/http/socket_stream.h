@@ -6,7 +6,6 @@
 #include <boost/asio/ssl.hpp>
 #include <boost/asio/write.hpp>
 #include <memory>
-#include <string_view>
 #include <utility>
 
 namespace vlcache {
@@ -34,12 +33,6 @@ class SocketStream {
   void async_write_some(const Buffers& buffers, Handler&& handler) {
     tls_ != nullptr ? tls_->async_write_some(buffers, std::forward<Handler>(handler))
                     : socket_.async_write_some(buffers, std::forward<Handler>(handler));
-  }
-  // Synchronous, for a few bytes that fit the socket's buffer. Reading notices that a client has gone.
-  void write_now(std::string_view text) {
-    boost::system::error_code ignored;
-    const auto bytes = boost::asio::buffer(text);
-    tls_ != nullptr ? boost::asio::write(*tls_, bytes, ignored) : boost::asio::write(socket_, bytes, ignored);
   }
   // With TLS only, like the functions below.
   template <typename Handler>
