@@ -12,7 +12,7 @@ build=(
 )
 test=(
   ccache git time libgtest-dev libgmock-dev redis-server python3-jsonschema clang-14 libclang-rt-14-dev lld-14 clang-format-14
-  chromium fonts-dejavu-core python3-venv
+  chromium fonts-dejavu-core python3-venv nginx-light
 )
 packages=()
 for group in "${@:-build}"; do

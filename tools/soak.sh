@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # What happens rarely, often, and what `make test` leaves out: every unit test with the release compiler and the real
 # kernels, and under all sanitizer checks at full size (units); writers killed, faults of disks and servers, every
-# combination of policies and budgets (an hour and a half), damaged models, many requests with little memory, signals
-# every 5 ms, the server's threads watched. Closes with "N passed, M failed, K skipped".
-#   VLCACHE_SOAK_KILLS=1000 VLCACHE_SOAK_ROUNDS=20 VLCACHE_SOAK_REQUESTS=1000 VLCACHE_SOAK_MODELS=5000 VLCACHE_SOAK_STREAM_SECONDS=1800 VLCACHE_SOAK_CROWD_SECONDS=600 VLCACHE_SOAK_SIGNALS=8 VLCACHE_SOAK_ONLY="units kills faults policies models load streams signals threads"
+# combination of policies and budgets (an hour and a half), damaged models, many requests with little memory, answers
+# through nginx, signals every 5 ms, the server's threads watched. Closes with "N passed, M failed, K skipped".
+#   VLCACHE_SOAK_KILLS=1000 VLCACHE_SOAK_ROUNDS=20 VLCACHE_SOAK_REQUESTS=1000 VLCACHE_SOAK_MODELS=5000 VLCACHE_SOAK_STREAM_SECONDS=1800 VLCACHE_SOAK_CROWD_SECONDS=600 VLCACHE_SOAK_PROXIED=5000 VLCACHE_SOAK_SIGNALS=8 VLCACHE_SOAK_ONLY="units kills faults policies models load streams proxies signals threads"
 set -uo pipefail
 cd "$(dirname "$0")/.."
 kills=${VLCACHE_SOAK_KILLS:-1000} rounds=${VLCACHE_SOAK_ROUNDS:-20} requests=${VLCACHE_SOAK_REQUESTS:-1000} models=${VLCACHE_SOAK_MODELS:-5000}
 stream_seconds=${VLCACHE_SOAK_STREAM_SECONDS:-1800}
 crowd_seconds=${VLCACHE_SOAK_CROWD_SECONDS:-600} signals=${VLCACHE_SOAK_SIGNALS:-8}
-stages=" ${VLCACHE_SOAK_ONLY:-units kills faults policies models load streams signals threads} "
+proxied=${VLCACHE_SOAK_PROXIED:-5000}
+stages=" ${VLCACHE_SOAK_ONLY:-units kills faults policies models load streams proxies signals threads} "
 logs=build/soak-logs
 rm -rf "$logs"
 mkdir -p "$logs"
@@ -103,6 +104,7 @@ if wants streams; then
   step "$stream_seconds-seconds-of-streams" python3 studies/load/soak.py --seconds "$stream_seconds" build/release/vlcache
   tail -q -n 3 "$logs/$stream_seconds-seconds-of-streams.log"
 fi
+if wants proxies; then VLCACHE_TEST_PROXIED=$proxied python_tests "$proxied-answers-through-nginx" through_nginx; fi
 if wants signals; then  # every command under a handler without a stack of its own, interrupted, on a terminal that is resized
   VLCACHE_TEST_SIGNALS=$signals python_tests signals test_signals.
 fi

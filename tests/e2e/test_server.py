@@ -3,6 +3,7 @@ import base64
 import concurrent.futures
 import http.client
 import json
+import os
 import pathlib
 import signal
 import socket
@@ -11,9 +12,17 @@ import time
 import unittest
 
 from program import MODEL, PAGE, VLCACHE, ProgramTest
+from nginx import NGINX, Nginx
 from server import ServerProcess, data_of
 
 QUESTION = "What is the TOTAL?"
+# Short requests of each endpoint that streams, and the end of its streams.
+ENDPOINTS = {
+    "/v1/chat/completions": ({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 3}, "data: [DONE]\n\n"),
+    "/v1/completions": ({"prompt": "The total", "max_tokens": 3}, "data: [DONE]\n\n"),
+    "/v1/messages": ({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 3}, 'data: {"type":"message_stop"}\n\n'),
+    "/v1/responses": ({"input": "Hi", "max_output_tokens": 3}, "}}\n\n"),
+}
 
 
 def image_part(path):
@@ -334,6 +343,36 @@ class Errors(Server):
         reply = self.raw(b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body) + body, wait=60)
         self.assertTrue(reply.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK"), reply[:80])
 
+    def test_streams_of_http_1_0_end_with_the_connection(self):
+        for path, (body, end) in ENDPOINTS.items():
+            data = json.dumps({**body, "stream": True}).encode()
+            for more in (b"", b"connection: keep-alive\r\n", b"") * 3:
+                head, _, text = self.raw(b"POST %s HTTP/1.0\r\n%scontent-length: %d\r\n\r\n" % (path.encode(), more, len(data)) + data).decode().partition("\r\n\r\n")
+                self.assertTrue(text.endswith(end), text)
+                for header in ("HTTP/1.1 200 OK", "content-type: text/event-stream", "connection: close", "x-accel-buffering: no", "cache-control: no-cache"):
+                    self.assertIn(header, head.split("\r\n"))
+
+    def test_the_server_as_a_whole_and_empty_lines(self):
+        head = self.raw(b"\r\nOPTIONS * HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+        self.assertTrue(head.startswith(b"HTTP/1.1 204 No Content\r\n"), head)
+        self.assertIn(b"\r\nallow: OPTIONS, HEAD, GET, POST", head)
+
+    def test_clients_that_end_their_side(self):
+        ask = lambda data: self.half_closed(data.replace(b"\n", b"\r\n"))
+        self.assertTrue(ask(b"GET /health HTTP/1.1\nhost: localhost\n\n").endswith(b'{"status":"ok"}'))
+        self.assertTrue(ask(b"GET /v1/models HTTP/1.0\n\n").startswith(b"HTTP/1.1 200 OK"))
+        self.assertTrue(ask(b"GET /none HTTP/1.0\n\n").startswith(b"HTTP/1.1 404 "))
+        body = json.dumps({**about(PAGE, "Read."), "ignore_eos": True, "max_tokens": 100000}).encode()
+        self.assertEqual(self.half_closed(b"POST /v1/chat/completions HTTP/1.0\r\ncontent-length: %d\r\n\r\n" % len(body) + body), b"")
+        self.wait_until_idle()
+
+    def half_closed(self, data):
+        """The reply to a client that closes its sending side, as `nc -N` does."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=20) as s:
+            s.sendall(data)
+            s.shutdown(socket.SHUT_WR)
+            return b"".join(iter(lambda: s.recv(65536), b""))
+
     def test_requests_of_one_connection(self):
         two = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\nGET /v1/models HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
         self.assertEqual(self.raw(two).count(b"HTTP/1.1 200 OK"), 2)
@@ -366,6 +405,75 @@ class FullServer(Server):
         self.assertEqual(set(statuses), {200, 429})
         self.assertGreaterEqual(statuses.count(200), 2)
         self.assertTrue(all(a["error"]["type"] == "rate_limit_error" for status, a in answers if status == 429))
+
+    @unittest.skipUnless(NGINX, "nginx is missing (tools/install_deps.sh test)")
+    def test_through_nginx(self):
+        nginx = Nginx(self.port)
+        self.addCleanup(nginx.end)
+        n = int(os.environ.get("VLCACHE_TEST_PROXIED", 300))
+        whole = {path: self.text_of(self.call("POST", path, {**body, "temperature": 0})[1]) for path, (body, _) in ENDPOINTS.items()}
+        for i in range(n):
+            path = list(ENDPOINTS)[i % 4]
+            body, end = ENDPOINTS[path]
+            stream = i % 8 < 6
+            with self.subTest(i):
+                c = http.client.HTTPConnection("127.0.0.1", nginx.port, timeout=20)
+                c.request("POST", path, json.dumps({**body, "temperature": 0, "stream": stream}))
+                r = c.getresponse()
+                text = r.read().decode()  # raises IncompleteRead where it is cut
+                c.close()
+                self.assertEqual(r.status, 200, text)
+                if stream:
+                    self.assertTrue(text.endswith(end), text)
+                    events = [json.loads(line) for line in data_of(text.split("\n")) if line != "[DONE]"]
+                    self.assertEqual("".join(map(self.piece_of, events)), whole[path])
+                else:
+                    self.assertEqual(self.text_of(json.loads(text)), whole[path])
+        self.assertNotIn("timed out", nginx.errors())
+
+    @unittest.skipUnless(NGINX, "nginx is missing (tools/install_deps.sh test)")
+    def test_events_pass_nginx_one_at_a_time(self):
+        nginx = Nginx(self.port)
+        self.addCleanup(nginx.end)
+        for path, first in (("/v1/responses", "response.created"), ("/v1/messages", "message_start")):
+            # As long as another request runs, this one waits, and only its first event has been written. A machine that
+            # was busy for seconds may notice too late.
+            self.assertTrue(any(self.passes_while_it_waits(nginx, path, first) for _ in range(3)), path)
+
+    def passes_while_it_waits(self, nginx, path, first):
+        busy = self.connect()
+        busy.request("POST", "/v1/chat/completions", json.dumps({**about(PAGE, "Read."), "ignore_eos": True, "max_tokens": 100000, "stream": True}))
+        running = busy.getresponse()
+        running.readline()
+        body, end = ENDPOINTS[path]
+        c = http.client.HTTPConnection("127.0.0.1", nginx.port, timeout=60)
+        c.request("POST", path, json.dumps({**body, "stream": True}))
+        r = c.getresponse()
+        event = r.readline() + r.readline() + r.readline()
+        self.assertIn(first, event.decode())
+        waits = self.state()["requests"] == {"running": 1, "waiting": 1}
+        running.close()
+        busy.close()
+        self.assertTrue(r.read().decode().endswith(end))
+        c.close()
+        self.wait_until_idle()
+        return waits
+
+    @staticmethod
+    def text_of(answer):
+        """The text of a whole answer of any endpoint."""
+        if "choices" in answer:
+            choice = answer["choices"][0]
+            return choice["text"] if "text" in choice else choice["message"]["content"]
+        return (answer.get("output") or [answer])[0]["content"][0]["text"]
+
+    @staticmethod
+    def piece_of(event):
+        """The text that an event of any endpoint adds."""
+        if "choices" in event:
+            return "".join(c.get("text") or c.get("delta", {}).get("content") or "" for c in event["choices"])
+        delta = event.get("delta", "") if event["type"] in ("content_block_delta", "response.output_text.delta") else ""
+        return delta if isinstance(delta, str) else delta.get("text", "")
 
     def test_shutdown_completes_running_requests(self):
         other = ServerProcess([VLCACHE, "serve", "-m", MODEL, "--port", "0"])

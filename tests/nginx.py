@@ -1,0 +1,47 @@
+"""nginx in front of a server, as Debian's package runs it with nothing but `proxy_pass`, for tests and tools."""
+import pathlib
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+
+NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
+
+# The settings of Debian's /etc/nginx/nginx.conf that concern replies; the rest keeps a process of a test to itself.
+CONFIG = """
+daemon off; master_process off; pid {folder}/pid; error_log {folder}/error.log;
+events {{ worker_connections 768; }}
+http {{
+  sendfile on; tcp_nopush on; gzip on; access_log off;
+  client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi; uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
+  server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://127.0.0.1:{to}; }} }}
+}}
+"""
+
+
+class Nginx:
+    """Listens on `port` and passes requests on to the port `to` of this machine until end()."""
+
+    def __init__(self, to):
+        self.files = tempfile.TemporaryDirectory()
+        self.folder = pathlib.Path(self.files.name)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        (self.folder / "nginx.conf").write_text(CONFIG.format(folder=self.folder, port=self.port, to=to))
+        self.process = subprocess.Popen([NGINX, "-p", self.folder, "-e", self.folder / "error.log", "-c", self.folder / "nginx.conf"], stderr=subprocess.DEVNULL)
+        for _ in range(1000):
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return
+            except OSError:
+                time.sleep(0.01)
+        raise RuntimeError("nginx does not listen: " + self.errors())
+
+    def errors(self):
+        return (self.folder / "error.log").read_text()
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+        self.files.cleanup()
