@@ -260,6 +260,14 @@ class Tls(Server):
             c.close()
             self.wait_until_idle()
 
+    def test_streams_of_http_1_0_end_with_the_connection(self):
+        body = json.dumps(hello(max_tokens=2, stream=True)).encode()
+        for _ in range(6):
+            with self.context.wrap_socket(socket.create_connection(("127.0.0.1", self.port), timeout=20), server_hostname="127.0.0.1") as s:
+                s.sendall(b"POST /v1/chat/completions HTTP/1.0\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+                reply = b"".join(iter(lambda: s.recv(65536), b""))
+            self.assertTrue(reply.endswith(b"data: [DONE]\n\n"), reply)
+
     def test_many_requests_at_once_on_a_connection(self):
         with self.context.wrap_socket(socket.create_connection(("127.0.0.1", self.port), timeout=60), server_hostname="127.0.0.1") as s:
             body = json.dumps(hello()).encode()
@@ -454,14 +462,24 @@ class Lifecycle(ProgramTest):
             self.assertIn(text, log)
 
 
+def has_ipv6():
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+        return True
+    except OSError:
+        return False
+
+
 class ConfigFile(ProgramTest):
     def test_flags_of_a_config_file(self):
         log = self.folder / "log"
-        config = self.write("server.toml", f'[serve]\nmodel = "{MODEL}"\nport = 0\ncors = ["https://a.example", "https://b.example"]\naccess-log = "{log}"\n')
+        host = "[::1]" if has_ipv6() else "127.0.0.1"
+        config = self.write("server.toml", f'[serve]\nmodel = "{MODEL}"\nport = 0\nhost = "{host}"\ncors = ["https://a.example", "https://b.example"]\naccess-log = "{log}"\n')
         server = ServerProcess([VLCACHE, "--config", config, "serve"])
         self.addCleanup(server.kill)
         for origin in ("https://a.example", "https://b.example"):
-            self.assertEqual(server.answer("GET", "/v1/models", headers={"origin": origin}).getheader("access-control-allow-origin"), origin)
+            connection = http.client.HTTPConnection(host.strip("[]"), server.port, timeout=60)
+            self.assertEqual(server.answer("GET", "/v1/models", headers={"origin": origin}, connection=connection).getheader("access-control-allow-origin"), origin)
         self.assertEqual(server.end(), 0)
         self.assertEqual(len(log.read_text().splitlines()), 2)
         self.fails("--config", self.write("bad.toml", "[serve]\nno-such-flag = 1\n"), "serve", "-m", MODEL, says=["--config", "no-such-flag"])

@@ -107,6 +107,12 @@ bool shows_generic_tools(const std::string& flag, const Checkpoint& checkpoint) 
   return !settings.is_object() || JsonObject(settings, file.string()).boolean("generic_tools", true);
 }
 
+// An IPv6 address may be given as in URLs, "[::1]".
+std::string without_brackets(const std::string& host) {
+  const bool in_brackets = host.starts_with('[') && host.ends_with(']') && host.find(':') != host.npos;
+  return in_brackets ? host.substr(1, host.size() - 2) : host;
+}
+
 std::string url_host(const std::string& host) { return host.find(':') == host.npos ? host : "[" + host + "]"; }
 
 // Of --grace, for storing prefixes after the last answer; a disk takes hundreds of MB in that time.
@@ -319,7 +325,10 @@ void add_serve_command(const Command& app) {
       .one_of({"auto", "on", "off"})
       .show_default();
   command.footer("Example: vlcache serve -m models/tinydoc --port 8080");
-  command.run([flags] { serve(*flags); });
+  command.run([flags] {
+    flags->server.host = without_brackets(flags->server.host);
+    serve(*flags);
+  });
 }
 
 }  // namespace vlcache

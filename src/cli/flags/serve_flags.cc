@@ -46,8 +46,8 @@ void add_access_flags(const Command& command, ServerFlags& flags) {
       "use; *: any). Allowed by default: localhost, --host and addresses; unless --host is a loopback address also "
       "names without a dot, *.internal, *.local and names of clusters");
   add_list(command, "--cors", flags.origins, "ORIGIN",
-           "Web site whose pages may send requests from a browser, such as https://chat.example (one per use; *: all; "
-           "default: none)");
+           "Web site, extension or app whose pages may send requests from a browser, such as https://chat.example, "
+           "https://*.chat.example, http://localhost:* or chrome-extension://ID (one per use; *: all; default: none)");
   const Flag cert =
       command.add("--tls-cert", flags.tls_cert, "PEM file of the certificate chain; turns HTTPS on (default: HTTP)");
   const Flag key = command.add("--tls-key", flags.tls_key, "PEM file of the private key of --tls-cert (default: none)");

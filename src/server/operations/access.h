@@ -13,6 +13,7 @@
 
 #include "server/http/http_server.h"
 #include "server/operations/api_keys.h"
+#include "server/operations/origins.h"
 
 namespace vlcache {
 
@@ -23,7 +24,7 @@ struct AccessOptions {
   // Names that no public site has, too: a name without a dot (a container's, this machine's), *.internal, *.local,
   // those of a cluster. For servers that other machines are to reach.
   bool private_hosts = false;
-  std::vector<std::string> origins;  // other sites whose pages may send requests, "https://chat.example"; "*": all
+  std::vector<std::string> origins;  // other sites whose pages may send requests, as AllowedOrigins reads them
   std::filesystem::path keys_file;   // empty: no key is needed
 };
 
@@ -46,9 +47,11 @@ class Access {
 
  private:
   bool allows_host(std::string_view host) const;
-  bool allows_origin(std::string_view origin, std::string_view host) const;
+  // Whether the origin is this server's own, as the Host header calls it.
+  static bool is_own_origin(std::string_view origin, std::string_view host);
 
   AccessOptions options_;
+  AllowedOrigins origins_;
   mutable std::mutex mutex_;
   // Shared, because checks in other threads may still use keys that were replaced; null: none.
   std::shared_ptr<const ApiKeys> keys_;

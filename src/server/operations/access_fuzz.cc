@@ -10,6 +10,25 @@
 
 namespace {
 
+// No text becomes a pattern that has another site, and no origin of another site fits the patterns.
+void check_origins(std::string_view text) {
+  using namespace vlcache;
+  static const AllowedOrigins some({"https://*.chat.example", "chrome-extension://*", "http://localhost:*"});
+  const std::string lower = lower_case(text);
+  const bool below =
+      lower.starts_with("https://") && (lower.ends_with(".chat.example") || lower.ends_with(".chat.example:443"));
+  const bool known = below || lower.starts_with("chrome-extension://") || lower.starts_with("http://localhost");
+  if (some.contains(text) && !known) std::abort();
+  try {
+    const AllowedOrigins one({std::string(text)});
+    if (text != "*" && (one.contains("null") || one.contains("https://other-site.test"))) {
+      if (lower.find("other-site.test") == lower.npos && lower.find("*.test") == lower.npos) std::abort();
+    }
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::kInput) std::abort();
+  }
+}
+
 void check_names(std::string_view text) {
   using namespace vlcache;
   const std::string name = host_name(text);
@@ -20,9 +39,11 @@ void check_names(std::string_view text) {
   if (!text.empty() && host.answer.has_value() == known) std::abort();
   const Access::Verdict origin =
       access.check({.method = "POST", .headers = {{"host", "127.0.0.1:1"}, {"origin", std::string(text)}}});
-  const bool own =
-      text.empty() || text == "https://chat.example" || text == "http://127.0.0.1:1" || text == "https://127.0.0.1:1";
+  const std::string lower = lower_case(text);
+  const bool own = text.empty() || lower == "https://chat.example" || lower == "https://chat.example:443" ||
+                   text == "http://127.0.0.1:1" || text == "https://127.0.0.1:1";
   if (!origin.answer && !own) std::abort();
+  check_origins(text);
 }
 
 }  // namespace

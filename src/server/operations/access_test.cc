@@ -91,10 +91,102 @@ TEST(Access, AllowedOriginsGetCorsHeaders) {
   EXPECT_FALSE(Access({}).check({.method = "OPTIONS", .path = "/v1/x", .headers = headers}).answer);
 }
 
+TEST(Access, OriginsOfExtensionsAndApps) {
+  const struct {
+    const char* flag;
+    std::vector<const char*> allowed, refused;
+  } cases[] = {
+      {"chrome-extension://abcdefghijklmnopabcdefghijklmnop",
+       {"chrome-extension://abcdefghijklmnopabcdefghijklmnop"},
+       {"chrome-extension://bbcdefghijklmnopabcdefghijklmnop", "https://abcdefghijklmnopabcdefghijklmnop"}},
+      {"moz-extension://*",
+       {"moz-extension://1f3a5c7e-0000-4000-8000-123456789abc"},
+       {"chrome-extension://abc", "https://moz-extension", "moz-extension://", "moz-extension://a/b"}},
+      {"safari-web-extension://E0A2F5B1-1111-4222-8333-ABCDEF012345",
+       {"safari-web-extension://E0A2F5B1-1111-4222-8333-ABCDEF012345",
+        "safari-web-extension://e0a2f5b1-1111-4222-8333-abcdef012345"},
+       {"safari-web-extension://E0A2F5B1-1111-4222-8333-ABCDEF012346"}},
+      {"app://obsidian.md/", {"app://obsidian.md"}, {"app://obsidian.md.evil", "app://obsidian.md:1", "obsidian.md"}},
+      {"tauri://localhost", {"tauri://localhost"}, {"http://localhost", "tauri://localhost2"}},
+      {"capacitor://localhost", {"capacitor://localhost"}, {"ionic://localhost"}},
+      {"vscode-webview://*", {"vscode-webview://1hk6a9ob0fp1ktj5uo4ejm2vlsbo0ub3nfk27jlr7t1ukfc8muh5"}, {"null"}},
+      {"app://-", {"app://-"}, {"app://x"}},
+      {"https://*.chat.example",
+       {"https://a.chat.example", "https://a.b.chat.example", "https://a.chat.example:443"},
+       {"https://chat.example", "https://chat.example.evil.com", "https://evilchat.example", "https://.chat.example",
+        "http://a.chat.example", "https://a.chat.example:8443", "https://a.chat.example.evil.com",
+        "https://evil.com/.chat.example", "https://evil.com?.chat.example", "https://evil.com#.chat.example",
+        "https://evil.com\\.chat.example", "https://a@b.chat.example", "https://evil.com:1.chat.example",
+        "https://*.chat.example"}},
+      {"https://*.chat.example:8443/",
+       {"https://a.chat.example:8443"},
+       {"https://a.chat.example", "https://chat.example:8443"}},
+      {"http://localhost:3000/",
+       {"http://localhost:3000"},
+       {"http://localhost:30000", "https://localhost:3000", "http://localhost"}},
+      {"http://localhost:*",
+       {"http://localhost:3000", "http://localhost"},
+       {"http://localhost.evil:3000", "http://localhost:x"}},
+      {"HTTPS://Chat.Example:443", {"https://chat.example"}, {"https://chat.example:80", "http://chat.example"}},
+      {"http://[::1]:3000", {"http://[::1]:3000"}, {"http://[::2]:3000", "http://[::1]"}},
+  };
+  for (const auto& [flag, allowed, refused] : cases) {
+    const Access access({.origins = {flag}});
+    for (const char* origin : allowed) {
+      for (const char* method : {"POST", "OPTIONS"}) {
+        const Access::Verdict verdict =
+            access.check({.method = method, .path = "/v1/x", .headers = {{"host", "h.localhost"}, {"origin", origin}}});
+        EXPECT_EQ(verdict.answer ? verdict.answer->status : 0, method == std::string("POST") ? 0 : 204)
+            << flag << origin;
+        EXPECT_EQ(header(verdict.headers, "access-control-allow-origin"), origin) << flag;
+      }
+    }
+    for (const char* origin : refused) {
+      EXPECT_EQ(status(access, {{"host", "h.localhost"}, {"origin", origin}}), 403) << flag << " " << origin;
+    }
+    for (const std::string& start : {std::string(flag), std::string("https://")}) {
+      const std::string endless = start + std::string(64 << 10, 'a');
+      if (std::string_view(flag).find("://*") == std::string_view::npos) {
+        EXPECT_EQ(status(access, {{"host", "h.localhost"}, {"origin", endless}}), 403) << flag;
+      }
+    }
+  }
+}
+
 TEST(Access, InvalidOptionsAreErrors) {
-  for (const char* origin :
-       {"chat.example", "https://chat.example/", "https://", "ftp://x", "https://Chat.example", ""}) {
+  for (const char* origin : {"chat.example",
+                             "https://",
+                             "ftp://x",
+                             "",
+                             "null",
+                             "https://chat.example//",
+                             "https://chat.example/path",
+                             "https://*",
+                             "http://*:*",
+                             "https://*chat.example",
+                             "https://chat.*",
+                             "https://a.*.example",
+                             "https://*.*.example",
+                             "https://*.",
+                             "https://*.192.168.1.7",
+                             "https://*.[::1]",
+                             "https://a@chat.example",
+                             "https://chat.example:x",
+                             "https://chat.example:",
+                             "file:///page.html",
+                             "://x",
+                             "1app://x",
+                             "chrome-extension://",
+                             "chrome-extension://*x",
+                             "app://a b",
+                             "**"}) {
     EXPECT_THROW(Access({.origins = {origin}}), Error) << origin;
+  }
+  try {
+    const Access access({.origins = {"https://" + std::string(64 << 10, '/')}});
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_LT(std::string(e.what()).size(), 400u);
   }
   for (const char* host : {"", "http://x", "a/b"}) EXPECT_THROW(Access({.hosts = {host}}), Error) << host;
   EXPECT_THROW(Access({.keys_file = "/no/such/file"}), Error);
