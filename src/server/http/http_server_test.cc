@@ -247,6 +247,7 @@ TEST(HttpServer, ReportsADisconnectedClient) {
     Client client(server.port());
     client.send(kGet);
     HttpReplyPtr reply = replies.next();
+    if (begun) client.send("\r\n");  // as after a body: no other request
     if (begun) reply->begin({}, "");
     std::atomic<int> n_gone = 0;
     reply->on_gone([&] { ++n_gone; });

@@ -28,7 +28,7 @@ using boost::system::error_code;
 constexpr std::chrono::milliseconds kLinger{1000}, kLongestLinger{30'000};
 constexpr size_t kWaste = 16 << 10;
 constexpr size_t kReadSize = 64 << 10;  // Beast reads a body in pieces of this size
-constexpr int kMaxEmptyLines = 16;      // before a request; some clients send one after a body
+constexpr int kMaxEmptyLines = 16;      // before a request
 
 std::string chunk(std::string_view piece) {
   char size[20];
@@ -57,6 +57,9 @@ std::string stream_headers(const HttpResponse& response) {
   }
   return text;
 }
+
+// Whether bytes after a request are empty lines: some clients send one after a body.
+bool are_empty_lines(std::string_view bytes) { return bytes.find_first_not_of("\r\n") == bytes.npos; }
 
 std::string problem(std::string_view what) {
   return R"({"error":{"message":")" + std::string(what) +
@@ -325,7 +328,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     finished_ = false;
     ++number_;
     if (keep_alive_) return read();
-    linger_until_ = Clock::now() + kLongestLinger;
+    linger_until_ = Clock::now() + (shared_.draining ? kLinger : kLongestLinger);
     end_in(kLinger);
     if (!stream_.has_tls()) return hang_up();
     stream_.async_shutdown([self = shared_from_this()](error_code) { self->hang_up(); });
@@ -532,12 +535,15 @@ void HttpSession::watch_client() {
   if (stream_.has_tls()) return read_ahead();
   stream_.socket().async_wait(tcp::socket::wait_read, [self = shared_from_this(), number = number_](error_code e) {
     if (e || self->closed_ || number != self->number_ || !self->replying_) return;
-    char byte = 0;
+    char bytes[2 * kMaxEmptyLines] = {};
     error_code state;
-    self->stream_.socket().receive(asio::buffer(&byte, 1), tcp::socket::message_peek, state);
+    const size_t n = self->stream_.socket().receive(asio::buffer(bytes), tcp::socket::message_peek, state);
     if (state == asio::error::would_block || state == asio::error::try_again) return self->watch_client();
     if (state == asio::error::eof) return self->on_client_end();
-    if (state) self->close();  // else its next request, which is read later
+    if (state) return self->close();
+    if (!are_empty_lines({bytes, n})) return;  // its next request, which is read later
+    self->stream_.socket().receive(asio::buffer(bytes, n), 0, state);
+    self->watch_client();
   });
 }
 
@@ -552,14 +558,17 @@ void HttpSession::on_client_end() {
 // TLS records cannot be peeked at: input that arrives while a reply is in progress is read and buffered. A client whose
 // next request is in the buffer counts as connected.
 void HttpSession::read_ahead() {
-  if (reading_ahead_ || buffer_.size() > 0) return;
+  if (reading_ahead_) return;
+  if (are_empty_lines({static_cast<const char*>(buffer_.data().data()), buffer_.size()})) buffer_.clear();
+  if (buffer_.size() > 0) return;
   reading_ahead_ = true;
   stream_.async_read_some(buffer_.prepare(4096), [self = shared_from_this()](error_code e, size_t n) {
     self->reading_ahead_ = false;
     if (e == asio::error::eof && (self->replying_ || self->finished_)) return self->on_client_end();
     if (e) return self->close();
     self->buffer_.commit(n);
-    if (std::exchange(self->wants_to_read_, false)) self->read();
+    if (std::exchange(self->wants_to_read_, false)) return self->read();
+    if (self->replying_) self->read_ahead();
   });
 }
 
