@@ -1,7 +1,5 @@
 #include "io/image/alpha.h"
 
-#include <cstring>
-
 namespace vlcache {
 
 void blend_with_white(Image* image) {
@@ -13,12 +11,6 @@ void blend_with_white(Image* image) {
     for (int c = 0; c < 3; ++c) to[c] = over_white(from[c], alpha);
   }
   image->rgb.resize(n_pixels * 3);
-}
-
-void make_white(const uint8_t* rgb, Image* image) {
-  for (size_t i = 0; i < image->rgb.size(); i += 3) {
-    if (std::memcmp(&image->rgb[i], rgb, 3) == 0) std::memset(&image->rgb[i], 255, 3);
-  }
 }
 
 }  // namespace vlcache

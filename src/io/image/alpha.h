@@ -16,7 +16,4 @@ inline uint8_t over_white(uint32_t value, uint32_t alpha) {
 // `image->rgb` holds RGBA, [height, width, 4]; it becomes RGB in place.
 void blend_with_white(Image* image);
 
-// Pixels of the colour rgb[3] become white.
-void make_white(const uint8_t* rgb, Image* image);
-
 }  // namespace vlcache

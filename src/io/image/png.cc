@@ -1,10 +1,9 @@
-// PNG by libpng: every colour type and depth to 8-bit RGB by Pillow's rules.
+// PNG by libpng: every colour type and depth to 8-bit RGB. Of 16 bits the high byte is used, and a transparent colour
+// is compared at the file's depth; Pillow shows grey of 16 bits as white from level 256 on, and compares low bytes.
 #include <png.h>
 
-#include <array>
 #include <cstdlib>
 #include <cstring>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,11 +51,8 @@ class PngReader {
       fail_image(in_, "PNG",
                  "the file is too short for its " + std::to_string(width) + " x " + std::to_string(height) + " pixels");
     }
-    const int colour_type = png_get_color_type(png_, info_);
-    const bool grey16 = colour_type == PNG_COLOR_TYPE_GRAY && png_get_bit_depth(png_, info_) == 16;
-    const bool has_alpha = (colour_type & PNG_COLOR_MASK_ALPHA) != 0 ||
-                           (colour_type == PNG_COLOR_TYPE_PALETTE && png_get_valid(png_, info_, PNG_INFO_tRNS) != 0);
-    const auto key = colour_key(colour_type);
+    const bool has_alpha =
+        (png_get_color_type(png_, info_) & PNG_COLOR_MASK_ALPHA) != 0 || png_get_valid(png_, info_, PNG_INFO_tRNS) != 0;
     Decoded out;
     out.image.width = width;
     out.image.height = height;
@@ -64,10 +60,8 @@ class PngReader {
     out.image.rgb.resize(static_cast<size_t>(row_bytes * height));
     rows_.resize(static_cast<size_t>(height));
     for (int64_t y = 0; y < height; ++y) rows_[static_cast<size_t>(y)] = out.image.rgb.data() + y * row_bytes;
-    if (!read_pixels(grey16, has_alpha)) fail_image(in_, "PNG", message_);
-    if (grey16) saturate(&out.image);
+    if (!read_pixels(has_alpha)) fail_image(in_, "PNG", message_);
     if (has_alpha) blend_with_white(&out.image);
-    if (key) make_white(key->data(), &out.image);
     read_trailer();
     out.orientation = orientation();
     return out;
@@ -101,32 +95,15 @@ class PngReader {
     return true;
   }
 
-  // The transparent colour of grey or RGB as Pillow interprets it: the low bytes of its samples, whatever their depth
-  // (at 2, 4 and 16 bits that is seldom the intended colour), of 1 bit black or white.
-  std::optional<std::array<uint8_t, 3>> colour_key(int colour_type) const {
-    png_color_16p key = nullptr;
-    if ((colour_type != PNG_COLOR_TYPE_GRAY && colour_type != PNG_COLOR_TYPE_RGB) ||
-        png_get_tRNS(png_, info_, nullptr, nullptr, &key) == 0 || key == nullptr) {
-      return std::nullopt;
-    }
-    const auto low = [](png_uint_16 sample) { return static_cast<uint8_t>(sample & 255); };
-    if (colour_type == PNG_COLOR_TYPE_RGB) return std::array{low(key->red), low(key->green), low(key->blue)};
-    const uint8_t grey = png_get_bit_depth(png_, info_) > 1 ? low(key->gray) : key->gray != 0 ? 255 : 0;
-    return std::array{grey, grey, grey};
-  }
-
-  // Converts to 3 bytes a pixel, or 4 with alpha; only 16-bit grey to 2, as its conversion is not libpng's.
-  bool read_pixels(bool grey16, bool has_alpha) {
+  // Converts to 3 bytes a pixel, or 4 with alpha.
+  bool read_pixels(bool has_alpha) {
     if (setjmp(png_jmpbuf(png_)) != 0) return false;
-    if (!grey16) {
-      png_set_strip_16(png_);
-      png_set_expand_gray_1_2_4_to_8(png_);
-      if (png_get_color_type(png_, info_) == PNG_COLOR_TYPE_PALETTE) png_set_palette_to_rgb(png_);
-      png_set_gray_to_rgb(png_);
-    }
+    png_set_expand(png_);  // palettes, fewer than 8 bits, and transparent colours; the last before 16 bits become 8
+    png_set_strip_16(png_);
+    png_set_gray_to_rgb(png_);
     png_set_interlace_handling(png_);
     png_read_update_info(png_, info_);
-    if (png_get_rowbytes(png_, info_) != png_get_image_width(png_, info_) * size_t{grey16 ? 2u : has_alpha ? 4u : 3u}) {
+    if (png_get_rowbytes(png_, info_) != png_get_image_width(png_, info_) * size_t{has_alpha ? 4u : 3u}) {
       png_error(png_, "unexpected row size");
     }
     png_read_image(png_, rows_.data());
@@ -137,17 +114,6 @@ class PngReader {
   void read_trailer() {
     if (setjmp(png_jmpbuf(png_)) != 0) return;
     png_read_end(png_, info_);
-  }
-
-  // Big-endian 16-bit grey at the start of each row becomes RGB in place, from the right: 256 and above is white
-  // (Pillow's "I;16").
-  static void saturate(Image* image) {
-    for (int64_t y = 0; y < image->height; ++y) {
-      uint8_t* row = image->row(y);
-      for (int64_t x = image->width - 1; x >= 0; --x) {
-        std::memset(row + 3 * x, row[2 * x] != 0 ? 255 : row[2 * x + 1], 3);
-      }
-    }
   }
 
   int orientation() const {
