@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 build=(
   g++ cmake ninja-build pkg-config python3
   libhwy-dev nlohmann-json3-dev libcli11-dev libedit-dev
-  libjpeg62-turbo-dev libpng-dev zlib1g-dev libzstd-dev libwebp-dev libgif-dev libicu-dev libpcre2-dev libssl-dev libxxhash-dev libhiredis-dev libboost1.81-dev
+  libjpeg62-turbo-dev libpng-dev zlib1g-dev libzstd-dev libwebp-dev libgif-dev libtiff-dev libicu-dev libpcre2-dev libssl-dev libxxhash-dev libhiredis-dev libboost1.81-dev
   libjs-katex poppler-utils libavformat-dev libavcodec-dev libswscale-dev libavutil-dev
 )
 test=(

@@ -33,6 +33,11 @@ Decoded decode_png(const DecodeInput& in);
 Decoded decode_webp(const DecodeInput& in);
 Decoded decode_bmp(const DecodeInput& in);
 Decoded decode_gif(const DecodeInput& in);
+Decoded decode_tiff(const DecodeInput& in);  // the first page
+
+// Throws Error if a JPEG within a file has more scans than an image of so many pixels may have: each costs a pass over
+// all of them.
+void check_jpeg_scans(const DecodeInput& in, std::string_view format, std::span<const uint8_t> jpeg, int64_t n_pixels);
 
 // Little-endian reads; the caller has checked the bounds.
 inline uint32_t read_u16(const uint8_t* p) { return static_cast<uint32_t>(p[0] | p[1] << 8); }

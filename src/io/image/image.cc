@@ -9,6 +9,7 @@
 
 #include "io/image/decoders.h"
 #include "io/image/orientation.h"
+#include "io/image/tiff.h"
 
 namespace vlcache {
 namespace {
@@ -28,6 +29,7 @@ std::optional<Format> format_of(std::span<const uint8_t> bytes) {
   if (starts_with(bytes, 0, std::string_view("\x89PNG\r\n\x1a\n", 8))) return Format{"image/png", decode_png};
   if (starts_with(bytes, 0, "RIFF") && starts_with(bytes, 8, "WEBP")) return Format{"image/webp", decode_webp};
   if (starts_with(bytes, 0, "GIF87a") || starts_with(bytes, 0, "GIF89a")) return Format{"image/gif", decode_gif};
+  if (is_tiff(std::as_bytes(bytes))) return Format{"image/tiff", decode_tiff};
   if (starts_with(bytes, 0, "BM")) return Format{"image/bmp", decode_bmp};
   return std::nullopt;
 }
@@ -44,7 +46,7 @@ Decoded decode_any(const DecodeInput& in) {
                ErrorCode::kMemory);
   }
   if (const std::optional<Format> format = format_of(in.bytes)) return format->decode(in);
-  fail_image(in, "image", "unknown format; expected JPEG, PNG, WebP, BMP or GIF", ErrorCode::kUnsupported);
+  fail_image(in, "image", "unknown format; expected JPEG, PNG, WebP, BMP, GIF or TIFF", ErrorCode::kUnsupported);
 }
 
 }  // namespace

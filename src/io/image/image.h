@@ -1,5 +1,5 @@
-// Decodes image files: JPEG, PNG, WebP, BMP and GIF bytes become 8-bit RGB, equal to Pillow's result, with transparency
-// over white.
+// Decodes image files: JPEG, PNG, WebP, BMP, GIF and TIFF bytes become 8-bit RGB, equal to Pillow's result except for
+// 16 bits a sample, with transparency over white.
 #pragma once
 
 #include <cstddef>
@@ -31,10 +31,10 @@ struct ImageLimits {
 // Decodes `bytes`, whose first bytes tell the format, to the image that transformers' image processors see when they
 // are given PIL.Image.open of the file (Pillow 13): the EXIF (or XMP) orientation applied, then their convert_to_rgb,
 // which blends transparency with white, as a viewer with a white page does (load_image of transformers would drop alpha
-// and show the hidden colours). 16-bit grey saturates at 255, other 16-bit samples keep their high byte. Of an
-// animation, the first frame is returned. `where` names the source in errors. Throws Error: kUnsupported (other
-// formats, variants), kInput (corrupted, truncated, empty), kMemory (beyond a limit, found before the pixels are
-// allocated).
+// and show the hidden colours). Unlike in Pillow, which saturates 16-bit grey at 255, all 16-bit samples become their
+// high byte. Of an animation, the first frame is returned, of a TIFF the first page. `where` names the source in
+// errors. Throws Error: kUnsupported (other formats, variants), kInput (corrupted, truncated, empty), kMemory (beyond a
+// limit, found before the pixels are allocated).
 Image decode_image(std::span<const std::byte> bytes, std::string_view where, const ImageLimits& limits = {});
 // Of an image file, by its first bytes, such as image/png; "": none that decode_image reads.
 std::string_view media_type(std::span<const std::byte> bytes);

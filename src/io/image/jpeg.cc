@@ -8,8 +8,10 @@
 #include "base/request_limits.h"
 #include "io/image/decoders.h"
 #include "io/image/orientation.h"
-// jpeglib.h needs size_t and FILE declared before it.
+// jpeglib.h needs size_t and FILE declared before it, jerror.h what jpeglib.h declares.
 #include <jpeglib.h>
+//
+#include <jerror.h>
 
 namespace vlcache {
 namespace {
@@ -54,6 +56,10 @@ struct JpegErrors {
 void on_error(j_common_ptr cinfo) {
   char message[JMSG_LENGTH_MAX];
   cinfo->err->format_message(cinfo, message);
+  if (cinfo->err->msg_code == JERR_BAD_PRECISION) {
+    std::snprintf(message, sizeof(message), "samples of %d bits; expected 8; save it with 8 bits a sample",
+                  cinfo->err->msg_parm.i[0]);
+  }
   leave(cinfo, message);
 }
 
@@ -99,12 +105,7 @@ class JpegReader {
       fail_image(in_, "JPEG", std::to_string(n) + " components; expected 1, 3 or 4", ErrorCode::kUnsupported);
     }
     progress_.max_scans = max_scans(in_, width * height);
-    if (const int64_t n_scans = count_scans(in_.bytes); n_scans > progress_.max_scans) {
-      fail_image(in_, "JPEG",
-                 std::to_string(n_scans) + " scans; the limit is " + std::to_string(progress_.max_scans) +
-                     " at this size; save it with fewer, or not as progressive",
-                 ErrorCode::kMemory);
-    }
+    check_jpeg_scans(in_, "JPEG", in_.bytes, width * height);
     Decoded out;
     out.orientation = orientation();
     out.image = Image(width, height);
@@ -177,6 +178,15 @@ class JpegReader {
 };
 
 }  // namespace
+
+void check_jpeg_scans(const DecodeInput& in, std::string_view format, std::span<const uint8_t> jpeg, int64_t n_pixels) {
+  const int64_t n_scans = count_scans(jpeg), most = max_scans(in, n_pixels);
+  if (n_scans <= most) return;
+  fail_image(in, format,
+             std::to_string(n_scans) + " scans; the limit is " + std::to_string(most) +
+                 " at this size; save it with fewer, or not as progressive",
+             ErrorCode::kMemory);
+}
 
 Decoded decode_jpeg(const DecodeInput& in) { return JpegReader(in).read(); }
 
