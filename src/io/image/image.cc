@@ -9,6 +9,7 @@
 
 #include "io/image/decoders.h"
 #include "io/image/orientation.h"
+#include "io/image/other_formats.h"
 #include "io/image/tiff.h"
 
 namespace vlcache {
@@ -46,7 +47,7 @@ Decoded decode_any(const DecodeInput& in) {
                ErrorCode::kMemory);
   }
   if (const std::optional<Format> format = format_of(in.bytes)) return format->decode(in);
-  fail_image(in, "image", "unknown format; expected JPEG, PNG, WebP, BMP, GIF or TIFF", ErrorCode::kUnsupported);
+  fail_image(in, "image", describe_other_format(in.bytes), ErrorCode::kUnsupported);
 }
 
 }  // namespace

@@ -5,11 +5,12 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "io/image/other_formats.h"
 
 namespace vlcache {
 namespace {
 
-constexpr std::string_view kSuffixes[] = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif"};
+constexpr std::string_view kSuffixes[] = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"};
 
 struct ClipMark {
   size_t at;
@@ -64,7 +65,7 @@ EncodedVideo load_folder(const std::filesystem::path& path, int64_t max_bytes) {
   if (error) throw Error(ErrorCode::kIo, path.string() + ": " + error.message());
   if (files.empty()) {
     throw Error(ErrorCode::kInput,
-                path.string() + ": expected a folder of frames (PNG, JPEG, WebP, BMP or GIF files), found none");
+                path.string() + ": expected a folder of frames (JPEG, PNG, WebP, BMP, GIF or TIFF files), found none");
   }
   std::ranges::sort(
       files, [](const auto& a, const auto& b) { return natural_less(a.filename().string(), b.filename().string()); });
@@ -78,6 +79,7 @@ EncodedVideo load_folder(const std::filesystem::path& path, int64_t max_bytes) {
 }  // namespace
 
 std::string_view clip_media_type(std::span<const std::byte> bytes) {
+  if (is_heif(bytes)) return "";
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   for (const ClipMark& mark : kClipMarks) {
     if (text.size() > mark.at && text.substr(mark.at).starts_with(mark.bytes)) return mark.media_type;
