@@ -5,6 +5,7 @@
 
 #include "base/utf8.h"
 #include "engine/prompt/image_reader.h"
+#include "io/image/tiff.h"
 
 namespace vlcache {
 namespace {
@@ -34,14 +35,16 @@ std::vector<EncodedImage> DocumentReader::read(const DocumentRequest& request) {
   const auto longer_side = [&](const PdfPageSize& size) {
     return images_.longer_side(size.width, size.height, document.options.settings);
   };
-  std::vector<PdfPage> pages = pdfs_.read(*document.bytes, {.where = document.where,
-                                                            .pages = request.pages,
-                                                            .max_pages = request.max_pages,
-                                                            .advice = request.advice,
-                                                            .text = request.text,
-                                                            .owner = document.owner,
-                                                            .cancelled = request.cancelled,
-                                                            .longer_side = longer_side});
+  const PdfRequest asked{.where = document.where,
+                         .pages = request.pages,
+                         .max_pages = request.max_pages,
+                         .advice = request.advice,
+                         .text = request.text,
+                         .owner = document.owner,
+                         .cancelled = request.cancelled,
+                         .longer_side = longer_side};
+  std::vector<PdfPage> pages = is_tiff(*document.bytes) ? tiffs_.read(*document.bytes, asked, document.limits)
+                                                        : pdfs_.read(*document.bytes, asked);
   const std::string name = shown_name(request.name);
   std::vector<EncodedImage> images;
   for (PdfPage& page : pages) {

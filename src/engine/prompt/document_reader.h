@@ -1,4 +1,5 @@
-// DocumentReader turns pages of a PDF into images of a prompt, each drawn as large as the image processor shows it.
+// DocumentReader turns pages of a PDF or a TIFF into images of a prompt. A PDF's are drawn as large as the image
+// processor shows them, a TIFF's keep their own size.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +9,14 @@
 
 #include "engine/prompt/encoded_image.h"
 #include "io/document/pdf.h"
+#include "io/document/tiff_document.h"
 
 namespace vlcache {
 
 class ImageReader;
 
 struct DocumentRequest {
-  // The PDF's bytes; the rest is that of its pages' images: limits, options, owner. `where` begins errors.
+  // The document's bytes; the rest is that of its pages' images: limits, options, owner. `where` begins errors.
   EncodedImage document;
   std::string name;                           // in the text of pages; empty: "the document"
   std::string pages;                          // 3-7, 2, 1,4-6; empty: all
@@ -31,13 +33,14 @@ class DocumentReader {
   // The other outlives this.
   explicit DocumentReader(const ImageReader& images) : images_(images) {}
 
-  // Throws Error as PdfReader::read does.
+  // Throws Error as PdfReader::read and TiffDocument::read do.
   std::vector<EncodedImage> read(const DocumentRequest& request);
   void clear() { pdfs_.clear(); }
 
  private:
   const ImageReader& images_;
   PdfReader pdfs_;
+  TiffDocument tiffs_{pdfs_.known()};
 };
 
 }  // namespace vlcache

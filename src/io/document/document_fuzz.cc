@@ -16,7 +16,7 @@ FUZZ_TARGET(document) {
   try {
     const PageSelection selection = parse_page_selection(text.substr(0, text.find('\n')), "fuzz");
     const int32_t n_pages = info.n_pages > 0 ? info.n_pages : 50;
-    for (const int32_t page : selected_pages(selection, n_pages, 100, "fuzz", "")) {
+    for (const int32_t page : selected_pages(selection, {.n = n_pages}, 100, "fuzz", "")) {
       if (page < 1 || page > n_pages) std::abort();
     }
   } catch (const Error&) {

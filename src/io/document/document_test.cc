@@ -10,7 +10,9 @@
 #include "io/document/page_selection.h"
 #include "io/document/pdf.h"
 #include "io/document/pdf_testing.h"
+#include "io/document/tiff_document.h"
 #include "io/image/image.h"
+#include "io/image/tiff_testing.h"
 #include "tests/testing.h"
 
 namespace vlcache {
@@ -23,7 +25,7 @@ using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
 std::vector<int32_t> pages_of(const std::string& text, int32_t n_pages) {
-  return selected_pages(parse_page_selection(text, "r.pdf"), n_pages, 100, "r.pdf", "write less");
+  return selected_pages(parse_page_selection(text, "r.pdf"), {.n = n_pages}, 100, "r.pdf", "write less");
 }
 
 TEST(PageSelection, NamesPagesInTheOrderWritten) {
@@ -174,6 +176,43 @@ TEST(PdfWithoutPoppler, NamesThePackage) {
   const std::string said = error_of([&] { reader.read(pdf_bytes(make_pdf({"x"})), {.where = "r.pdf"}); });
   setenv("PATH", path.c_str(), 1);
   EXPECT_THAT(said, AllOf(StartsWith("r.pdf: "), HasSubstr("poppler-utils")));
+}
+
+TEST(TiffPages, AreImagesInTheOrderSelected) {
+  const std::string tiff = make_tiff({grey_page(10), grey_page(20, 5, 4), grey_page(30)});
+  PageCache known;
+  TiffDocument reader(known);
+  const auto read = [&](const std::string& pages, const PdfRequest& more = {}) {
+    PdfRequest request = more;
+    request.where = "r.tif";
+    request.pages = pages;
+    return reader.read(tiff_bytes(tiff), request, {});
+  };
+  const std::vector<PdfPage> pages = read("3,1-2");
+  ASSERT_EQ(pages.size(), 3U);
+  EXPECT_EQ(pages[0].number, 3);
+  EXPECT_EQ(decode_image(*pages[0].image, "page").rgb[0], 30);
+  EXPECT_EQ(decode_image(*pages[2].image, "page").width, 5);
+  EXPECT_EQ(read("3")[0].image, pages[0].image);  // kept
+  EXPECT_NE(read("3", {.owner = "another"})[0].image, pages[0].image);
+  EXPECT_EQ(error_of([&] { read("4"); }), "r.tif: the TIFF has 3 pages, and there is no page 4");
+  EXPECT_EQ(error_of([&] { read("", {.max_pages = 2, .advice = "write less"}); }),
+            "r.tif: the TIFF has 3 pages; expected at most 2; write less");
+  EXPECT_THAT(error_of([&] { read("1", {.cancelled = [] { return true; }}); }), HasSubstr("cancelled"));
+  const std::string cut = tiff.substr(0, tiff.size() - 20);
+  EXPECT_THAT(error_of([&] { reader.read(tiff_bytes(cut), {.where = "r.tif"}, {}); }), StartsWith("r.tif: "));
+  EXPECT_THAT(error_of([&] { reader.read(tiff_bytes(tiff), {.where = "r.tif", .owner = "b"}, {.max_pixels = 20}); }),
+              HasSubstr("r.tif: page 1: TIFF: 8 x 6 pixels; the limit is 20 pixels"));
+}
+
+TEST(TiffPages, TellDocumentsFromImages) {
+  const std::string one = make_tiff({grey_page(1)}), two = make_tiff({grey_page(1), grey_page(2)});
+  EXPECT_TRUE(is_document(tiff_bytes(one)));
+  EXPECT_TRUE(is_document(pdf_bytes(make_pdf({"x"}))));
+  EXPECT_FALSE(is_document(pdf_bytes("GIF89a %PDF-1.4")));
+  EXPECT_FALSE(has_more_pages(tiff_bytes(one), "a"));
+  EXPECT_TRUE(has_more_pages(tiff_bytes(two), "a"));
+  EXPECT_FALSE(has_more_pages(pdf_bytes(make_pdf({"x", "y"})), "a"));
 }
 
 }  // namespace

@@ -56,9 +56,11 @@ PageSelection parse_page_selection(std::string_view text, const std::string& whe
   return selection;
 }
 
-std::vector<int32_t> selected_pages(const PageSelection& selection, int32_t n_pages, int32_t max_pages,
+std::vector<int32_t> selected_pages(const PageSelection& selection, const PageCount& count, int32_t max_pages,
                                     const std::string& where, const std::string& advice) {
-  const std::string has = "the PDF has " + std::to_string(n_pages) + (n_pages == 1 ? " page" : " pages");
+  const int32_t n_pages = count.n;
+  const std::string has =
+      std::string(count.document) + " has " + std::to_string(n_pages) + (n_pages == 1 ? " page" : " pages");
   std::vector<int32_t> pages;
   for (PageRange range : selection.empty() ? PageSelection{{1, 0}} : selection) {
     if (range.last == 0) range.last = std::max(range.first, n_pages);

@@ -17,9 +17,14 @@ using PageSelection = std::vector<PageRange>;
 // Throws Error(kInput) that begins with `where`: "expected pages such as 3-7 or 1,4-6, found '7-3'".
 PageSelection parse_page_selection(std::string_view text, const std::string& where);
 
-// The numbers of the selected pages of a document that has n_pages, in the order written. Throws Error(kInput) for
+struct PageCount {
+  int32_t n = 0;
+  const char* document = "the PDF";  // which has them, in errors
+};
+
+// The numbers of the selected pages of a document, in the order written. Throws Error(kInput) for
 // pages that it does not have, and for more than max_pages; `advice` follows there: what to write instead.
-std::vector<int32_t> selected_pages(const PageSelection& selection, int32_t n_pages, int32_t max_pages,
+std::vector<int32_t> selected_pages(const PageSelection& selection, const PageCount& count, int32_t max_pages,
                                     const std::string& where, const std::string& advice);
 
 // A path with a selection after its last '#', report.pdf#3-7, unless there is a file of the whole name.

@@ -15,10 +15,8 @@ namespace vlcache {
 namespace {
 
 constexpr size_t kHeaderBytes = 1024;
-constexpr int64_t kMaxImageBytes = int64_t{256} << 20;  // of all pages of a request
-constexpr int64_t kMaxTextBytes = int64_t{1} << 20;     // of a page
+constexpr int64_t kMaxTextBytes = int64_t{1} << 20;  // of a page
 constexpr size_t kMaxReason = 160;
-constexpr int64_t kEntryBytes = 256;  // of a cached entry, beside its bytes
 
 constexpr std::chrono::seconds kPageTime{10};  // it takes 0.1 s on an idle machine
 
@@ -200,22 +198,18 @@ int64_t side_of(const PdfPageSize& size, const PdfRequest& request) {
   return std::clamp<int64_t>(std::min(request.longer_side(size), most), 1, PdfReader::kMaxSide);
 }
 
-// The parameters of an image (side > 0) or a text (side 0).
-Sha256Digest key_of(const std::string& owner, const Sha256Digest& file, int32_t page, int64_t side) {
-  Sha256 hash;
-  hash.add(std::ssize(owner));
-  hash.add(std::as_bytes(std::span(owner)));
-  hash.add(std::as_bytes(std::span(file)));
-  hash.add(int64_t{page});
-  hash.add(side);
-  return hash.finish();
-}
-
 }  // namespace
 
 bool is_pdf(std::span<const std::byte> bytes) {
   const std::string_view head(reinterpret_cast<const char*>(bytes.data()), std::min(bytes.size(), kHeaderBytes));
   return head.find("%PDF-") != std::string_view::npos;
+}
+
+void check_page_bytes(int64_t n_bytes, const std::string& where) {
+  constexpr int64_t kMost = int64_t{256} << 20;
+  if (n_bytes <= kMost) return;
+  throw Error(ErrorCode::kMemory, where + ": the images of its pages have more than " + std::to_string(kMost >> 20) +
+                                      " MiB; select fewer pages");
 }
 
 bool can_read_pdfs() {
@@ -233,7 +227,7 @@ std::vector<PdfPage> PdfReader::read(std::span<const std::byte> pdf, const PdfRe
   PdfInfo info = programs.info(1, PdfRequest::kMaxPages);
   if (info.n_pages == 0) throw Error(ErrorCode::kInput, request.where + ": the PDF has no pages");
   const std::vector<int32_t> numbers =
-      selected_pages(selection, info.n_pages, request.max_pages, request.where, request.advice);
+      selected_pages(selection, {.n = info.n_pages}, request.max_pages, request.where, request.advice);
   add_sizes(programs, numbers, info);
   int64_t n_bytes = 0;
   std::vector<PdfPage> pages;
@@ -244,59 +238,28 @@ std::vector<PdfPage> PdfReader::read(std::span<const std::byte> pdf, const PdfRe
     }
     PdfPage& page = pages.emplace_back(PdfPage{.number = number, .image = nullptr, .text = ""});
     const int64_t side = side_of(size->second, request);
-    const Sha256Digest key = key_of(request.owner, file, number, side);
-    page.image = find(key);
+    const Sha256Digest key = PageCache::key_of(request.owner, file, number, side);
+    page.image = known_.find(key);
     if (page.image == nullptr) {
       page.image = std::make_shared<const std::vector<std::byte>>(programs.draw(number, size->second, side));
-      remember(key, page.image);
+      known_.remember(key, page.image);
       const std::lock_guard lock(mutex_);
       ++n_drawn_;
     }
     n_bytes += std::ssize(*page.image);
-    if (n_bytes > kMaxImageBytes) {
-      throw Error(ErrorCode::kMemory, request.where + ": the images of its pages have more than " +
-                                          std::to_string(kMaxImageBytes >> 20) + " MiB; select fewer pages");
-    }
+    check_page_bytes(n_bytes, request.where);
     if (!request.text) continue;
-    const Sha256Digest text_key = key_of(request.owner, file, number, 0);
-    Bytes text = find(text_key);
+    const Sha256Digest text_key = PageCache::key_of(request.owner, file, number, kPageText);
+    PageCache::Bytes text = known_.find(text_key);
     if (text == nullptr) {
       const std::string found = programs.text(number);
       const auto bytes = std::as_bytes(std::span(found));
       text = std::make_shared<const std::vector<std::byte>>(bytes.begin(), bytes.end());
-      remember(text_key, text);
+      known_.remember(text_key, text);
     }
     page.text.assign(reinterpret_cast<const char*>(text->data()), text->size());
   }
   return pages;
-}
-
-PdfReader::Bytes PdfReader::find(const Sha256Digest& key) {
-  const std::lock_guard lock(mutex_);
-  const auto found = by_key_.find(key);
-  if (found == by_key_.end()) return nullptr;
-  known_.splice(known_.begin(), known_, found->second);
-  return found->second->bytes;
-}
-
-void PdfReader::remember(const Sha256Digest& key, const Bytes& bytes) {
-  const std::lock_guard lock(mutex_);
-  if (std::ssize(*bytes) > kMaxKnownBytes || by_key_.contains(key)) return;
-  known_.push_front({key, bytes});
-  by_key_.emplace(key, known_.begin());
-  known_bytes_ += std::ssize(*bytes) + kEntryBytes;
-  while (known_bytes_ > kMaxKnownBytes) {
-    known_bytes_ -= std::ssize(*known_.back().bytes) + kEntryBytes;
-    by_key_.erase(known_.back().key);
-    known_.pop_back();
-  }
-}
-
-void PdfReader::clear() {
-  const std::lock_guard lock(mutex_);
-  known_.clear();
-  by_key_.clear();
-  known_bytes_ = 0;
 }
 
 int64_t PdfReader::n_drawn() const {

@@ -6,8 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <list>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <semaphore>
@@ -16,7 +14,7 @@
 #include <vector>
 
 #include "base/os/limited_process.h"
-#include "base/sha256.h"
+#include "io/document/page_cache.h"
 #include "io/document/pdf_info.h"
 
 namespace vlcache {
@@ -48,12 +46,14 @@ struct PdfPage {
   std::string text;                                     // valid UTF-8, without form feeds and blank lines at its ends
 };
 
+// Throws Error(kMemory) that begins with `where` if the images of a request's pages have too many bytes in all.
+void check_page_bytes(int64_t n_bytes, const std::string& where);
+
 // Any thread.
 class PdfReader {
  public:
-  static constexpr double kMaxDpi = 300;     // small pages are not drawn larger
-  static constexpr int64_t kMaxSide = 2048;  // pixels of a page's longer side
-  static constexpr int64_t kMaxKnownBytes = int64_t{64} << 20;
+  static constexpr double kMaxDpi = 300;                // small pages are not drawn larger
+  static constexpr int64_t kMaxSide = 2048;             // pixels of a page's longer side
   static constexpr std::chrono::seconds kMaxTime{180};  // of all pages of a request
 
   // page: limits of each program that is run; their sandbox is chosen as can_read_pdfs says.
@@ -61,30 +61,21 @@ class PdfReader {
 
   // Pages in the order selected. Throws Error: kUnsupported (poppler-utils is not installed), kInput (no PDF, damaged,
   // encrypted with a password, pages that it does not have, beyond a limit), kMemory (more bytes of images than
-  // kMaxImageBytes), kCancelled, kIo.
+  // check_page_bytes allows), kCancelled, kIo.
   std::vector<PdfPage> read(std::span<const std::byte> pdf, const PdfRequest& request);
 
-  void clear();             // forgets all pages
+  void clear() { known_.clear(); }  // forgets all pages
+  PageCache& known() { return known_; }
   int64_t n_drawn() const;  // pages, since the start: only cache misses
 
  private:
-  using Bytes = std::shared_ptr<const std::vector<std::byte>>;
-  struct Known {
-    Sha256Digest key;
-    Bytes bytes;
-  };
-
-  Bytes find(const Sha256Digest& key);
-  void remember(const Sha256Digest& key, const Bytes& bytes);
-
   const ProcessLimits page_limits_;
   // Programs at once: the others are the inference's.
   std::counting_semaphore<> places_{kPlaces};
   static constexpr int kPlaces = 2;
-  mutable std::mutex mutex_;  // guards all below
-  std::list<Known> known_;    // most recently used first
-  std::map<Sha256Digest, std::list<Known>::iterator> by_key_;
-  int64_t known_bytes_ = 0, n_drawn_ = 0;
+  PageCache known_;
+  mutable std::mutex mutex_;  // guards n_drawn_
+  int64_t n_drawn_ = 0;
 };
 
 }  // namespace vlcache
