@@ -20,6 +20,7 @@
 #include "base/json.h"
 #include "io/image/orientation.h"
 #include "io/image/pattern_testing.h"
+#include "tests/testing.h"
 
 namespace vlcache {
 namespace {
@@ -120,6 +121,15 @@ TEST(Image, RejectsDataThatIsNotAnImage) {
   EXPECT_EQ(decode_error(to_bytes("\xff\xd8\xff")), ErrorCode::kInput);
   EXPECT_EQ(decode_error(to_bytes("GIF89a")), ErrorCode::kInput);
   EXPECT_EQ(decode_error(to_bytes("\x89PNG\r\n\x1a\n")), ErrorCode::kInput);
+}
+
+TEST(Image, AJpegOf12BitsIsRefusedInWords) {
+  std::vector<std::byte> jpeg = read_bytes("size8x8.jpg");
+  for (size_t i = 0; i + 4 < jpeg.size(); ++i) {
+    if (jpeg[i] == std::byte{0xff} && jpeg[i + 1] == std::byte{0xc0}) jpeg[i + 4] = std::byte{12};
+  }
+  EXPECT_EQ(error_of([&] { decode_image(jpeg, "test"); }),
+            "test: JPEG: samples of 12 bits; expected 8; save it with 8 bits a sample");
 }
 
 TEST(Image, TellsMediaTypes) {
