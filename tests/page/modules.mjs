@@ -9,7 +9,8 @@ const {exported, imported} = await load('conversation_file.js');
 const {allMessages, fork, show, versions} = await load('branches.js');
 const {found} = await load('search.js');
 const words = await load('words.js');
-const {documentText, isPdf, namesPages} = await load('documents.js');
+const {documentText, isPdf, isTiff, namesPages} = await load('documents.js');
+const {otherPicture} = await load('pictures.js');
 const {clipType, frameChoice, isFrameCount, isRate, videoText} = await load('videos.js');
 const {looksLikeText} = await load('text_files.js');
 
@@ -202,6 +203,11 @@ const tests = {
   filesByTheirFirstBytes() {
     const of = (text) => new TextEncoder().encode(text);
     assert.deepEqual([isPdf(of('%PDF-1.7')), isPdf(of('\n%PDF-1.7')), isPdf(of('%PNG'))], [true, true, false]);
+    const bytes = (text) => Uint8Array.from(text, (c) => c.charCodeAt(0));
+    assert.deepEqual(['\0\0\0\x1cftypavif', '\0\0\0\x18ftypheic', '\0\0\0\x18ftypisom', '\xff\x0a', '\x89PNG'].map((text) => otherPicture(bytes(text))),
+      ['AVIF, which the server does not read; convert it first (ffmpeg -i x.avif x.png)', 'HEIC, which the server does not read; convert it first (heif-convert x.heic x.png)', null,
+        'JPEG XL, which the server does not read; convert it first (djxl x.jxl x.png)', null]);
+    assert.deepEqual(['II*\0', 'MM\0*', 'II+\0', 'MM\0+', 'II*', 'MM*\0', ''].map((text) => isTiff(of(text))), [true, true, true, true, false, false, false]);
     assert.deepEqual(['\0\0\0\x18ftypisom', 'RIFF\0\0\0\0AVI ', 'RIFF\0\0\0\0WEBP', 'GIF89a'].map((text) => clipType(of(text))), ['video/mp4', 'video/x-msvideo', null, null]);
     assert.deepEqual([looksLikeText(of('Añb')), looksLikeText(of('a\0b')), looksLikeText(of(''))], [true, false, false]);
   },

@@ -2,7 +2,7 @@
 import {namesPages, readDocument} from './documents.js';
 import {announce, button, byId, el, notice} from './dom.js';
 import {bytes, count} from './format.js';
-import {isPicture, readPicture} from './pictures.js';
+import {isPicture, readPicture, refuseOther} from './pictures.js';
 import {readTextFile} from './text_files.js';
 import {isFrameCount, isRate, readVideo, videoText} from './videos.js';
 
@@ -99,11 +99,12 @@ export class Composer {
     const document = await readDocument(file);
     if (document !== null && !this.sees) throw new Error(`${this.model} reads text only: it cannot see the pages of ${file.name}.`);
     if (document !== null) return document;
+    await refuseOther(file);
     const video = await readVideo(file);
     if (video !== null && !this.watches) throw new Error(`${this.model} reads no videos: it cannot see ${file.name}. Send images of the frames that matter.`);
     if (video !== null) return video;
     const text = await readTextFile(file);
-    if (text === null) throw new Error(`${file.name} is neither a PDF, nor a clip, nor a text, nor one of the images that the server reads: PNG, JPEG, WebP, GIF, BMP.`);
+    if (text === null) throw new Error(`${file.name} is neither a PDF, nor a clip, nor a text, nor one of the images that the server reads: JPEG, PNG, WebP, BMP, GIF or TIFF.`);
     return text;
   }
 

@@ -1,4 +1,4 @@
-// PDFs that are asked about: known by their first bytes, sent as they are, with the pages that are to be read.
+// PDFs and TIFFs that are asked about: known by their first bytes, sent as they are, with the pages that are to be read.
 import {newId} from './store.js';
 
 const kMostBytes = 40 * 1024 * 1024;  // of a request's 64 MiB (--max-body), which has them in base64
@@ -6,23 +6,26 @@ const kHead = 1024;                   // bytes within which a PDF says what it i
 
 export const isPdf = (head) => String.fromCharCode(...head.slice(0, kHead)).includes('%PDF-');
 
+// Browsers show no TIFF; the server reads its pages as those of a PDF.
+export const isTiff = (head) => ['II*\0', 'MM\0*', 'II+\0', 'MM\0+'].includes(String.fromCharCode(...head.slice(0, 4)));
+
 // Whether a text names pages as the server accepts them; '' means all.
 export const namesPages = (text) => /^(\d+(-\d*)?(,\d+(-\d*)?)*)?$/.test(text.replace(/\s/g, ''));
 
-// {id, name, type, blob, pages: ''}; null: it is no PDF. Throws an Error that says why it cannot be taken.
+// {id, name, type, blob, pages: ''}; null: it is no PDF and no TIFF. Throws an Error that says why it cannot be taken.
 export async function readDocument(file) {
   const head = new Uint8Array(await file.slice(0, kHead).arrayBuffer());
-  if (!isPdf(head)) return null;
-  if (file.size > kMostBytes) throw new Error(`${file.name} is too large: a PDF may have ${kMostBytes / 1024 / 1024} MB.`);
-  const type = 'application/pdf';
-  return {id: newId(), name: file.name || 'document.pdf', type, blob: new Blob([await file.arrayBuffer()], {type}), pages: ''};
+  const [type, kind] = isTiff(head) ? ['image/tiff', 'TIFF'] : isPdf(head) ? ['application/pdf', 'PDF'] : [null, ''];
+  if (type === null) return null;
+  if (file.size > kMostBytes) throw new Error(`${file.name} is too large: a ${kind} may have ${kMostBytes / 1024 / 1024} MB.`);
+  return {id: newId(), name: file.name || `document.${kind.toLowerCase()}`, type, blob: new Blob([await file.arrayBuffer()], {type}), pages: ''};
 }
 
 // The same of a data URI, bytes unchanged.
 export async function documentOfUri({name, url, pages}) {
   const bytes = Uint8Array.from(atob(url.slice(url.indexOf(',') + 1)), (c) => c.charCodeAt(0));
   const document = await readDocument(new File([bytes], name));
-  if (document === null) throw new Error(`${name} is not a PDF`);
+  if (document === null) throw new Error(`${name} is neither a PDF nor a TIFF`);
   return {...document, pages: namesPages(pages) ? pages : ''};
 }
 

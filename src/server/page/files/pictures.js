@@ -19,7 +19,27 @@ function typeOf(head) {
   return form ? form[0] : null;
 }
 
+// Pictures that the server does not read, AVIF and HEIC in the container of clips, and how they become one that it does.
+const kOthers = [
+  [4, 'ftypavif', 'AVIF', 'ffmpeg -i x.avif x.png'], [4, 'ftypavis', 'AVIF', 'ffmpeg -i x.avif x.png'], [4, 'ftyphe', 'HEIC', 'heif-convert x.heic x.png'],
+  [4, 'ftypmif1', 'HEIC or AVIF', 'heif-convert x.heic x.png, or ffmpeg -i x.avif x.png'], [0, '\0\0\x01\0', 'ICO', 'ffmpeg -i x.ico x.png'],
+  [0, '8BPS', 'PSD', 'ffmpeg -i x.psd x.png'], [0, '\xff\x0a', 'JPEG XL', 'djxl x.jxl x.png'], [4, 'JXL ', 'JPEG XL', 'djxl x.jxl x.png'], [4, 'jP  ', 'JPEG 2000', 'ffmpeg -i x.jp2 x.png'],
+];
+
+// "AVIF, which the server does not read; convert it first (ffmpeg -i x.avif x.png)", by the first bytes; null: no such picture.
+export function otherPicture(head) {
+  const text = String.fromCharCode(...head);
+  const other = kOthers.find(([at, mark]) => text.startsWith(mark, at));
+  return other ? `${other[2]}, which the server does not read; convert it first (${other[3]})` : null;
+}
+
 const typeOfFile = async (file) => typeOf(new Uint8Array(await file.slice(0, 16).arrayBuffer()));
+
+// Throws an Error for a picture that the server does not read.
+export async function refuseOther(file) {
+  const other = otherPicture(new Uint8Array(await file.slice(0, 16).arrayBuffer()));
+  if (other !== null) throw new Error(`${file.name} is ${other}.`);
+}
 
 export const isPicture = async (file) => (await typeOfFile(file)) !== null;
 
@@ -40,7 +60,7 @@ async function shrunk(bitmap, side) {
 export async function readPicture(file, side, mostPixels = Infinity) {
   const type = await typeOfFile(file);
   const name = file.name || 'image';
-  if (type === null) throw new Error(`${name} is none of the images that the server reads: PNG, JPEG, WebP, GIF, BMP.`);
+  if (type === null) throw new Error(`${name} is none of the images that the server reads: JPEG, PNG, WebP, BMP, GIF or TIFF.`);
   const blob = new Blob([await file.arrayBuffer()], {type});  // a copy: the file may change
   let bitmap;
   try {
