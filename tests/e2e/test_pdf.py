@@ -16,6 +16,7 @@ from program import MODEL, PAGE, ROOT, VLCACHE, ProgramTest, run
 from pdf_maker import make_pdf
 from server import ServerProcess
 from test_server import QUESTION, Server
+from tiff_maker import make_tiff
 
 DEMO = MODEL / "demo"
 COMPILER = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
@@ -41,6 +42,13 @@ class PdfFiles(ProgramTest):
         both = self.json(*RUN, "-i", f"{self.book}#2,3", "--json", "hi")
         self.assertEqual(len(both["cache"]["images"]), 2)
         self.assertEqual(len(self.json(*RUN, "-i", self.book, "--json", "hi")["cache"]["images"]), 5)
+
+    def test_pages_of_a_tiff_are_read(self):
+        scan = self.folder / "scan.tif"
+        scan.write_bytes(make_tiff(DEMO / "table.png", PAGE))
+        page, image = (self.json(*RUN, "-i", path, "--json", QUESTION) for path in (f"{scan}#2", PAGE))
+        self.assertEqual([found["hash"] for found in page["cache"]["images"]], [image["cache"]["images"][0]["hash"]])
+        self.fails(*RUN, "-i", f"{scan}#3", "hi", says="the TIFF has 2 pages, and there is no page 3")
 
     def test_a_page_in_its_own_size_is_the_picture_itself(self):
         page, image = (self.json(*RUN, "-i", path, "--json", QUESTION) for path in (f"{self.book}#2", PAGE))
@@ -141,6 +149,25 @@ class PdfServer(Server):
         for source in ({"type": "base64", "media_type": "application/pdf", "data": data}, {"type": "url", "url": f"file://{self.place}/book.pdf"}):
             status, said = self.call("POST", "/v1/messages", {"messages": [{"role": "user", "content": [{"type": "document", "source": source, **one}, {"type": "text", "text": QUESTION}]}], "max_tokens": 16, "temperature": 0})
             self.assertEqual((status, said["content"][0]["text"].strip()), (200, "TOTAL: 435.75"), said)
+
+    def test_a_tiff_is_read_wherever_a_pdf_or_an_image_is(self):
+        one, two = (base64.b64encode(make_tiff(*paths, order=order, deflate=True)).decode() for paths, order in (((PAGE,), ">"), ((DEMO / "table.png", PAGE), "<")))
+        uri = "data:image/tiff;base64,"
+        first = self.ask([{"type": "image_url", "image_url": {"url": uri + one}}])
+        self.assertEqual(first["choices"][0]["message"]["content"].strip(), "TOTAL: 435.75")
+        both = self.ask([{"type": "image_url", "image_url": {"url": uri + two}}], "One?")["vlcache"]["cache"]["images"]
+        self.assertEqual([len(both), both[1]["hash"], both[1]["encoder"]], [2, first["vlcache"]["cache"]["images"][0]["hash"], "hit"])
+        again = self.ask([{"type": "file", "file": {"file_data": uri + two, "filename": "a.tif"}, "vlcache": {"pages": "2"}}])
+        self.assertEqual(again["choices"][0]["message"]["content"], first["choices"][0]["message"]["content"])
+        source = {"type": "base64", "media_type": "image/tiff", "data": two}
+        for block in ({"type": "document", "source": source, "vlcache": {"pages": "2"}}, {"type": "image", "source": {**source, "data": one}}):
+            status, said = self.call("POST", "/v1/messages", {"messages": [{"role": "user", "content": [block, {"type": "text", "text": QUESTION}]}], "max_tokens": 16, "temperature": 0})
+            self.assertEqual((status, said["content"][0]["text"].strip()), (200, "TOTAL: 435.75"), said)
+        six = base64.b64encode(make_tiff(*[PAGE] * 6, deflate=True)).decode()
+        for part, advice in (({"type": "image_url", "image_url": {"url": uri + six}}, "send it as a file"), (file_part(make_tiff(*[PAGE] * 6, deflate=True)), "select pages with")):
+            status, answer = self.call("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": [part]}]})
+            self.assertEqual(status, 400, answer)
+            self.assertIn(f"the TIFF has 6 pages; expected at most 5; {advice}", answer["error"]["message"])
 
     def test_a_document_that_is_sent_twice_is_read_once(self):
         pdf = make_pdf(*(DEMO / name for name in ("two-2.png", "two-1.png", "table.png")))

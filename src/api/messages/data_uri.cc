@@ -84,7 +84,7 @@ const KindWords& words_of(FileKind kind) {
       "empty_image_file", "invalid_base64_image"};
   static constexpr KindWords kPdf{"a PDF",
                                   "application/pdf",
-                                  {"application/pdf", "application/octet-stream"},
+                                  {"application/pdf", "application/octet-stream", "image/tif"},
                                   "invalid_file_url",
                                   "unsupported_file_media_type",
                                   "empty_file",

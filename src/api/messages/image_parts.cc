@@ -5,6 +5,7 @@
 
 #include "api/json_fields.h"
 #include "io/document/page_selection.h"
+#include "io/document/tiff_document.h"
 
 namespace vlcache {
 namespace {
@@ -80,8 +81,25 @@ void ImageParts::add_image(const GivenImage& source, std::vector<Part>& parts) {
   } else {
     bad_field(source.where + kExpectedUrl);
   }
+  if (limits_.read_document && has_more_pages(*image.bytes, image.where)) {
+    add_pages({.document = std::move(image),
+               .advice = "send it as a file with \"vlcache\": {\"pages\": \"1-3\"} in its part"},
+              parts);
+    return;
+  }
   parts.emplace_back(ImagePart{std::move(image)});
   ++n_media_;
+}
+
+// Each selected page as an image, within what the request may still have.
+void ImageParts::add_pages(DocumentRequest request, std::vector<Part>& parts) {
+  const size_t n_left = n_more();
+  request.max_pages = static_cast<int32_t>(std::min<size_t>(n_left, PdfRequest::kMaxPages));
+  if (n_left < static_cast<size_t>(PdfRequest::kMaxPages)) request.advice += " (a request's images: --max-images)";
+  for (EncodedImage& page : limits_.read_document(std::move(request))) {
+    parts.emplace_back(ImagePart{std::move(page)});
+    ++n_media_;
+  }
 }
 
 void ImageParts::add_image_url(const OrderedJson& part, const std::string& where, std::vector<Part>& parts) {
@@ -102,25 +120,20 @@ void ImageParts::add_file(const GivenFile& source, std::vector<Part>& parts) {
   if (source.is_stored) {
     bad_field(source.where + ".file_id: this server keeps no uploaded files; send the PDF itself as file_data");
   }
-  const size_t n_left = n_more();
+  n_more();
   DocumentRequest request;
   request.document.where = source.where;
   request.document.limits = limits_.image;
   request.document.options = options_.images;
   request.document.owner = owner_;
   request.name = source.name;
-  request.max_pages = static_cast<int32_t>(std::min<size_t>(n_left, PdfRequest::kMaxPages));
   request.advice = "select pages with \"vlcache\": {\"pages\": \"1-3\"} in its part";
-  if (n_left < static_cast<size_t>(PdfRequest::kMaxPages)) request.advice += " (a request's images: --max-images)";
   request.text = pdf_text_;
   if (source.choice != nullptr) read_page_choice(*source.choice, source.choice_where, request);
   request.document.bytes =
       shared_bytes(source.may_be_url ? read(source.data, source.data_where, FileKind::kPdf)
                                      : decode_data(source.data, source.data_where, FileKind::kPdf));
-  for (EncodedImage& page : limits_.read_document(std::move(request))) {
-    parts.emplace_back(ImagePart{std::move(page)});
-    ++n_media_;
-  }
+  add_pages(std::move(request), parts);
 }
 
 void ImageParts::add_openai_file(const OrderedJson& file, const std::string& file_where, const OrderedJson& part,

@@ -26,7 +26,7 @@ struct ChatLimits {
   std::function<std::vector<std::byte>(const std::string& url, const std::string& where, FileKind kind,
                                        const std::function<bool()>& cancelled)>
       read_url;
-  // Draws the pages of a PDF; empty: PDFs are refused.
+  // Draws the pages of a PDF or TIFF; empty: PDFs are refused, and of a TIFF the first page is read.
   std::function<std::vector<EncodedImage>(DocumentRequest request)> read_document;
   // Probes a video; empty: videos are refused.
   std::function<InputVideo(VideoRequest request)> read_video;
@@ -79,13 +79,13 @@ class ImageParts {
   ImageParts(const ChatLimits& limits, MediaOptions options, const RequestFields& fields,
              const char* messages = "messages");
 
-  // Adds the image to `parts`. Throws Error(kInput), or kNotFound for an unknown name; the message begins with the
-  // source's places.
+  // Adds the image to `parts`, or the pages of a TIFF that has several. Throws Error(kInput), or kNotFound for an
+  // unknown name; the message begins with the source's places.
   void add_image(const GivenImage& source, std::vector<Part>& parts);
   // The image of an OpenAI `image_url` part.
   void add_image_url(const nlohmann::ordered_json& part, const std::string& where, std::vector<Part>& parts);
-  // Adds the pages of the PDF, each as an image, and their texts where these are asked for. Throws Error likewise, and
-  // what reading documents throws. May take as long as fetching and drawing take.
+  // Adds the pages of the PDF or TIFF, each as an image, and their texts where these are asked for. Throws Error
+  // likewise, and what reading documents throws. May take as long as fetching and drawing take.
   void add_file(const GivenFile& source, std::vector<Part>& parts);
   // The PDF of an object with file_data or file_url, within `part` or the part itself.
   void add_openai_file(const nlohmann::ordered_json& file, const std::string& file_where,
@@ -99,6 +99,7 @@ class ImageParts {
 
  private:
   size_t n_more() const;
+  void add_pages(DocumentRequest request, std::vector<Part>& parts);
   std::vector<std::byte> read(const EncodedText& data, const std::string& where, FileKind kind) const;
   NamedImages::Bytes find(const NamedImages::Name& name, const std::string& where) const;
 

@@ -3,10 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "api/json_fields.h"
 #include "api/messages/chat_request.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "io/image/encode.h"
+#include "io/image/tiff_testing.h"
 
 namespace vlcache {
 namespace {
@@ -52,6 +56,27 @@ TEST(Message, PartsKeepTheirPlaces) {
   const InputMedia media = take_media(take_parts(messages));
   EXPECT_EQ(std::get<std::vector<EncodedImage>>(media.images).size(), 3u);
   EXPECT_EQ(media.videos.at(0).where, "messages[1].content[3].video_url");
+}
+
+TEST(Message, ATiffOfSeveralPagesIsADocument) {
+  const auto n_images = [](const std::string& part) {
+    const ChatRequest chat = read_chat(R"([{"role": "user", "content": [)" + part + "]}]");
+    return std::ranges::count_if(chat.messages.at(0).parts,
+                                 [](const Part& p) { return std::holds_alternative<ImagePart>(p); });
+  };
+  const auto data_of = [](const std::string& tiff) {
+    const auto bytes = tiff_bytes(tiff);
+    return "\"data:image/tiff;base64," + base64({bytes.begin(), bytes.end()}) + "\"";
+  };
+  const std::string one = data_of(make_tiff({grey_page(1)})), two = data_of(make_tiff({grey_page(1), grey_page(2)}));
+  const std::string image = R"({"type": "image_url", "image_url": {"url": )";
+  EXPECT_EQ(n_images(image + one + "}}"), 1);
+  EXPECT_EQ(n_images(image + two + "}}"), 2);  // what read_document of this test gives
+  EXPECT_EQ(n_images(R"({"type": "file", "file": {"file_data": )" + one + "}}"), 2);
+  EXPECT_EQ(
+      chat_error(R"([{"role": "user", "content": [)" + image + data_of(std::string("II*\0\1\1\1\1", 8)) + "}}]}]"),
+      "messages[0].content[0].image_url: TIFF: the directory at byte 16843009 does not lie within the file's 8 "
+      "bytes: the file is truncated or damaged");
 }
 
 TEST(Message, CallsAndThoughts) {

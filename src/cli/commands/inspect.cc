@@ -97,7 +97,7 @@ void add_inspect_command(const Command& app) {
   command.add("PROMPT", flags->prompt, "Question to the model").required();
   command
       .add("-i,--image", flags->images,
-           "Image, or PDF with optional pages: report.pdf#3-7 (one per use; default: none)")
+           "Image, or PDF or TIFF with optional pages: report.pdf#3-7 (one per use; default: none)")
       .value_name("FILE")
       .one_per_use();
   command.add("--raw", flags->raw, "Use the prompt as given, without the chat template");

@@ -40,7 +40,7 @@ std::vector<EvalSample> load_samples(const TuneFlags& flags) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(flags.images, error)) {
     const std::string extension = entry.path().extension().string();
-    constexpr std::string_view kKnown[] = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif"};
+    constexpr std::string_view kKnown[] = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"};
     if (std::ranges::find(kKnown, extension) != std::end(kKnown)) images.push_back(entry.path());
   }
   if (error) throw Error(ErrorCode::kNotFound, flags.images + ": " + error.message());

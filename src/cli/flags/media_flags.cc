@@ -5,8 +5,8 @@ namespace vlcache {
 void add_media_flags(const Command& command, MediaFlags& flags, const std::string& where) {
   const Flag image = command
                          .add("-i,--image", flags.images,
-                              "Image (JPEG, PNG, WebP, BMP, GIF), or PDF with optional pages: report.pdf#3-7 (one per "
-                              "use; default: none). " +
+                              "Image (JPEG, PNG, WebP, BMP, GIF, TIFF), or PDF or TIFF with optional pages: "
+                              "report.pdf#3-7 (one per use; default: none). " +
                                   where)
                          .value_name("FILE")
                          .group("Basic")

@@ -170,8 +170,10 @@ std::vector<EncodedImage> read_images(const Engine& engine, const std::string& p
     throw Error(ErrorCode::kInput, path + ": expected an image or a PDF, found a video; give it with -v");
   }
   image.options = options;
-  if (!media_type(*image.bytes).empty() || !is_pdf(*image.bytes)) {
-    if (file.path != path) throw Error(ErrorCode::kInput, path + ": expected pages of a PDF alone; this is an image");
+  if (!is_document(*image.bytes)) {
+    if (file.path != path) {
+      throw Error(ErrorCode::kInput, path + ": expected pages of a PDF alone or of a TIFF; this is an image");
+    }
     std::vector<EncodedImage> images;
     images.push_back(std::move(image));
     return images;

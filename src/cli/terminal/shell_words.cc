@@ -34,7 +34,7 @@ bool has_form_of_path(std::string_view word) {
 bool is_image_name(const std::string& path) {
   std::string extension = fs::path(split_pages(path).path).extension();
   for (char& c : extension) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  constexpr std::array kExtensions = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".pdf"};
+  constexpr std::array kExtensions = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".pdf"};
   return std::ranges::find(kExtensions, extension) != kExtensions.end();
 }
 

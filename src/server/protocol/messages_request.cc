@@ -109,10 +109,13 @@ class BlockReader {
                    .name = text_in(block, "title"),
                    .choice = find_field(block, "vlcache")};
     if (type == "base64") {
-      if (const std::string media = text_in(source, "media_type"); !media.empty() && media != "application/pdf") {
-        bad_field(at + ".media_type: expected \"application/pdf\", found \"" + media + "\"");
+      const std::string media = text_in(source, "media_type");
+      if (!media.empty() && media != "application/pdf" && media != "image/tiff") {
+        bad_field(at + ".media_type: expected \"application/pdf\" or \"image/tiff\", found \"" + media + "\"");
       }
-      file.data = {.text = text_field(source, "data", at), .type = "application/pdf", .is_base64 = true};
+      file.data = {.text = text_field(source, "data", at),
+                   .type = media == "image/tiff" ? "image/tiff" : "application/pdf",
+                   .is_base64 = true};
     } else if (type == "url") {
       file.data = {.text = text_field(source, "url", at)};
     } else if (type == "file") {
