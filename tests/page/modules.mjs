@@ -10,7 +10,7 @@ const {allMessages, fork, show, versions} = await load('branches.js');
 const {found} = await load('search.js');
 const words = await load('words.js');
 const {documentText, isPdf, isTiff, namesPages} = await load('documents.js');
-const {otherPicture} = await load('pictures.js');
+const {otherImage} = await load('pictures.js');
 const {clipType, frameChoice, isFrameCount, isRate, videoText} = await load('videos.js');
 const {looksLikeText} = await load('text_files.js');
 
@@ -204,7 +204,7 @@ const tests = {
     const of = (text) => new TextEncoder().encode(text);
     assert.deepEqual([isPdf(of('%PDF-1.7')), isPdf(of('\n%PDF-1.7')), isPdf(of('%PNG'))], [true, true, false]);
     const bytes = (text) => Uint8Array.from(text, (c) => c.charCodeAt(0));
-    assert.deepEqual(['\0\0\0\x1cftypavif', '\0\0\0\x18ftypheic', '\0\0\0\x18ftypisom', '\xff\x0a', '\x89PNG'].map((text) => otherPicture(bytes(text))),
+    assert.deepEqual(['\0\0\0\x1cftypavif', '\0\0\0\x18ftypheic', '\0\0\0\x18ftypisom', '\xff\x0a', '\x89PNG'].map((text) => otherImage(bytes(text))),
       ['AVIF, which the server does not read; convert it first (ffmpeg -i x.avif x.png)', 'HEIC, which the server does not read; convert it first (heif-convert x.heic x.png)', null,
         'JPEG XL, which the server does not read; convert it first (djxl x.jxl x.png)', null]);
     assert.deepEqual(['II*\0', 'MM\0*', 'II+\0', 'MM\0+', 'II*', 'MM*\0', ''].map((text) => isTiff(of(text))), [true, true, true, true, false, false, false]);

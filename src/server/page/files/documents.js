@@ -6,7 +6,7 @@ const kHead = 1024;                   // bytes within which a PDF says what it i
 
 export const isPdf = (head) => String.fromCharCode(...head.slice(0, kHead)).includes('%PDF-');
 
-// Browsers show no TIFF; the server reads its pages as those of a PDF.
+// Browsers show no TIFF; the server reads its pages like a PDF's.
 export const isTiff = (head) => ['II*\0', 'MM\0*', 'II+\0', 'MM\0+'].includes(String.fromCharCode(...head.slice(0, 4)));
 
 // Whether a text names pages as the server accepts them; '' means all.

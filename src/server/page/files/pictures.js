@@ -19,15 +19,15 @@ function typeOf(head) {
   return form ? form[0] : null;
 }
 
-// Pictures that the server does not read, AVIF and HEIC in the container of clips, and how they become one that it does.
+// Images that the server does not read, AVIF and HEIC in the container of clips, and the commands that convert them.
 const kOthers = [
   [4, 'ftypavif', 'AVIF', 'ffmpeg -i x.avif x.png'], [4, 'ftypavis', 'AVIF', 'ffmpeg -i x.avif x.png'], [4, 'ftyphe', 'HEIC', 'heif-convert x.heic x.png'],
   [4, 'ftypmif1', 'HEIC or AVIF', 'heif-convert x.heic x.png, or ffmpeg -i x.avif x.png'], [0, '\0\0\x01\0', 'ICO', 'ffmpeg -i x.ico x.png'],
   [0, '8BPS', 'PSD', 'ffmpeg -i x.psd x.png'], [0, '\xff\x0a', 'JPEG XL', 'djxl x.jxl x.png'], [4, 'JXL ', 'JPEG XL', 'djxl x.jxl x.png'], [4, 'jP  ', 'JPEG 2000', 'ffmpeg -i x.jp2 x.png'],
 ];
 
-// "AVIF, which the server does not read; convert it first (ffmpeg -i x.avif x.png)", by the first bytes; null: no such picture.
-export function otherPicture(head) {
+// "AVIF, which the server does not read; convert it first (ffmpeg -i x.avif x.png)", by the first bytes; null: no such image.
+export function otherImage(head) {
   const text = String.fromCharCode(...head);
   const other = kOthers.find(([at, mark]) => text.startsWith(mark, at));
   return other ? `${other[2]}, which the server does not read; convert it first (${other[3]})` : null;
@@ -35,9 +35,9 @@ export function otherPicture(head) {
 
 const typeOfFile = async (file) => typeOf(new Uint8Array(await file.slice(0, 16).arrayBuffer()));
 
-// Throws an Error for a picture that the server does not read.
+// Throws an Error for an image that the server does not read.
 export async function refuseOther(file) {
-  const other = otherPicture(new Uint8Array(await file.slice(0, 16).arrayBuffer()));
+  const other = otherImage(new Uint8Array(await file.slice(0, 16).arrayBuffer()));
   if (other !== null) throw new Error(`${file.name} is ${other}.`);
 }
 
