@@ -1,8 +1,10 @@
 """Small TIFFs for tests: a page for each PNG file."""
+import functools
 import struct
 import zlib
 
 
+@functools.cache
 def rgb_of(png):
     """(width, height, RGB bytes) of a PNG of 8 bits, grey, RGB or with a palette, without interlacing and alpha."""
     width, height, depth, kind = struct.unpack(">IIBB", png[16:26])
