@@ -9,6 +9,7 @@ extern "C" {
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 namespace vlcache {
 namespace {
@@ -55,6 +56,30 @@ struct DictionaryOwner {
   AVDictionary* dictionary = nullptr;
   ~DictionaryOwner() { av_dict_free(&dictionary); }
 };
+
+// Whether the number of a frame says when it is shown, so that it may be chosen and labelled by number as transformers
+// does. Containers round times, and a frame may be missing: a label has a tenth of a second.
+//   times: seconds from the first frame to each, ascending, two at least. last: seconds for which the last is shown.
+bool is_constant_rate(std::span<const double> times, double last) {
+  const auto n = static_cast<double>(times.size());
+  const double interval = times.back() / (n - 1);
+  const double tolerance = std::max(0.1 * interval, std::min(interval, 0.05));
+  // A last frame that is cut short is common.
+  const double off = (last - interval) * (n - 1) / n;
+  if (off > tolerance || -off > std::max(tolerance, std::min(interval, 0.1))) return false;
+  for (size_t i = 0; i < times.size(); ++i) {
+    if (std::abs(times[i] - static_cast<double>(i) * interval) > tolerance) return false;
+  }
+  return true;
+}
+
+// Clips whose times begin again in the middle have many twice; their frames are counted.
+bool can_tell_times(const PacketList& packets) {
+  if (packets.shown.empty()) return false;
+  int64_t n_twice = 0;
+  for (size_t i = 1; i < packets.shown.size(); ++i) n_twice += packets.shown[i] == packets.shown[i - 1] ? 1 : 0;
+  return n_twice <= packets.n_frames() / 10;
+}
 
 }  // namespace
 
@@ -158,7 +183,7 @@ PacketList Clip::list_packets() {
                                                      "with ffmpeg -i IN -t %.1f -c copy OUT",
                                                      end_s, reason.c_str(), end_s));
   };
-  list.timed = true;
+  bool all_have_times = true;
   int64_t last_shown = AV_NOPTS_VALUE;
   const double begin_s =
       format_->start_time == AV_NOPTS_VALUE ? 0 : static_cast<double>(format_->start_time) / AV_TIME_BASE;
@@ -168,10 +193,11 @@ PacketList Clip::list_packets() {
       const AVRational base = format_->streams[packet->stream_index]->time_base;
       const int64_t pts = packet->pts != AV_NOPTS_VALUE ? packet->pts : packet->dts;
       if (pts != AV_NOPTS_VALUE) {
-        end_s = std::max(end_s, static_cast<double>(pts + packet->duration) * av_q2d(base) - begin_s);
+        const double end = static_cast<double>(pts) + static_cast<double>(packet->duration);
+        end_s = std::max(end_s, end * av_q2d(base) - begin_s);
       }
       if (packet->stream_index != stream_ || (packet->flags & AV_PKT_FLAG_DISCARD) != 0) continue;
-      list.timed = list.timed && packet->pts != AV_NOPTS_VALUE;
+      all_have_times = all_have_times && packet->pts != AV_NOPTS_VALUE;
       list.entries.push_back({packet->pts, (packet->flags & AV_PKT_FLAG_KEY) != 0});
       if (packet->pts == AV_NOPTS_VALUE || packet->pts >= last_shown) {
         last_shown = packet->pts;
@@ -188,25 +214,54 @@ PacketList Clip::list_packets() {
   }
   if (list.entries.empty()) throw ClipError(ClipError::kDamaged, "it has no frames");
   if (cut) breaks_off("");
-  // Matroska states its length, and ends without an error where it is cut off.
+  // Matroska states where it ends, and ends without an error where it is cut off.
   const double stated_s = static_cast<double>(format_->duration) / AV_TIME_BASE;
   if (std::strstr(format_->iformat->name, "matroska") != nullptr && format_->duration > 0 &&
-      end_s < 0.95 * stated_s - 0.5) {
+      begin_s + end_s < 0.95 * stated_s - 0.5) {
     breaks_off(clip_format(" of %.1f", stated_s));
   }
+  if (!all_have_times) return list;
   for (const PacketList::Entry& entry : list.entries) list.shown.push_back(entry.pts);
   std::ranges::sort(list.shown);
-  list.timed = list.timed && std::ranges::adjacent_find(list.shown) == list.shown.end();
-  if (!list.timed) list.shown.clear();
+  list.timed = std::ranges::adjacent_find(list.shown) == list.shown.end();
   return list;
+}
+
+// Seconds from the first frame to each.
+std::vector<double> Clip::times_of(const PacketList& packets) const {
+  std::vector<double> times;
+  times.reserve(packets.shown.size());
+  const auto first = static_cast<uint64_t>(packets.shown.front());
+  for (const int64_t pts :
+       packets.shown) {  // in unsigned integers: a hostile clip has times at both ends of their range
+    times.push_back(static_cast<double>(static_cast<uint64_t>(pts) - first) * av_q2d(stream().time_base));
+  }
+  return times;
+}
+
+// For how long the frame that is shown last is shown; the first is shown `span` seconds before it.
+double Clip::last_seconds(const PacketList& packets, double span) const {
+  if (packets.last_duration == 0 && stream().duration > 0 && std::strstr(format_->iformat->name, "mov") != nullptr) {
+    // Where frames are reordered, MP4 tells durations in the order of decoding alone; but the stream's end is stated.
+    if (const double last = seconds(stream().duration) - seconds(packets.shown.back()); last > 0) return last;
+  }
+  return packets.last_duration > 0 ? seconds(packets.last_duration)
+                                   : span / static_cast<double>(packets.n_frames() - 1);
 }
 
 Clip::Timing Clip::timing(const PacketList& packets) const {
   const auto n = static_cast<double>(packets.n_frames());
   const AVRational average = stream().avg_frame_rate;
   double fps = average.num > 0 && average.den > 0 ? av_q2d(average) : 0;
+  if (n > 1 && can_tell_times(packets)) {
+    std::vector<double> times = times_of(packets);
+    const double span = times.back(), last = last_seconds(packets, span), end = span + last;
+    if (std::isfinite(n / end) && n / end <= kMaxFps && !is_constant_rate(times, last)) {
+      return {.fps = n / end, .seconds = end, .times = std::move(times)};
+    }
+  }
   if (packets.timed && n > 1) {  // the file's header may be wrong, or say nothing
-    const double span = seconds(packets.shown.back() - packets.shown.front());
+    const double span = times_of(packets).back();
     const double last = seconds(packets.last_duration);
     const double measured = n / (span + (last > 0 ? last : span / (n - 1)));
     if (std::isfinite(measured) && measured > 0 && !(std::abs(fps / measured - 1) < 0.01)) fps = measured;
@@ -218,7 +273,7 @@ Clip::Timing Clip::timing(const PacketList& packets) const {
                                 "be resampled first, for example with ffmpeg -r 30 -i IN OUT",
                                 fps, kMaxFps));
   }
-  return {.fps = fps, .seconds = n / fps};
+  return {.fps = fps, .seconds = n / fps, .times = {}};
 }
 
 }  // namespace vlcache

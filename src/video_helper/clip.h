@@ -50,7 +50,7 @@ struct PacketList {
     bool key;
   };
   std::vector<Entry> entries;
-  std::vector<int64_t> shown;  // their times in ascending order: frame n is shown at shown[n]. Empty: see `timed`
+  std::vector<int64_t> shown;  // their times in ascending order: frame n is shown at shown[n]. Empty: some have none
   int64_t last_duration = 0;   // of the one shown last; 0: unknown
   bool timed = false;          // every packet has a time of its own; else frames are counted as the decoder gives them
 
@@ -76,12 +76,15 @@ class Clip {
 
   struct Timing {
     double fps = 0, seconds = 0;
+    std::vector<double> times;  // seconds from the first frame to each, where the rate changes; else empty
   };
   Timing timing(const PacketList& packets) const;
 
  private:
   void open();
   bool read_any(AVPacket* packet);
+  std::vector<double> times_of(const PacketList& packets) const;
+  double last_seconds(const PacketList& packets, double span) const;
 
   const std::span<const uint8_t> bytes_;
   const ClipLimits limits_;

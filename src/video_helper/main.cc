@@ -91,9 +91,12 @@ void run(std::span<char* const> arguments) {
   const Clip::Timing timing = clip.timing(packets);
   const bool has_audio = clip.has_audio();
   RgbConverter rgb(clip.stream());
-  write_line(clip_format("vlcache-video 1 frames %lld fps %.17g seconds %.17g width %lld height %lld audio %d\n",
-                         static_cast<long long>(packets.n_frames()), timing.fps, timing.seconds,
-                         static_cast<long long>(rgb.width()), static_cast<long long>(rgb.height()), has_audio ? 1 : 0));
+  const bool with_times = what == "info" && !timing.times.empty();
+  write_line(clip_format(
+      "vlcache-video 2 frames %lld fps %.17g seconds %.17g width %lld height %lld audio %d times %d\n",
+      static_cast<long long>(packets.n_frames()), timing.fps, timing.seconds, static_cast<long long>(rgb.width()),
+      static_cast<long long>(rgb.height()), has_audio ? 1 : 0, with_times ? 1 : 0));
+  if (with_times) write_all(timing.times.data(), timing.times.size() * sizeof(double));
   if (!wanted.empty()) write_frames(clip, packets, rgb, wanted);
   write_line("end\n");
   if (std::fflush(stdout) != 0) throw std::runtime_error("standard output is closed");

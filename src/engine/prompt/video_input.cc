@@ -17,7 +17,12 @@ void check_takes_videos(const ModelConfig& config) {
 ProbedVideo input_video(VideoRequest given) {
   const auto request = std::make_shared<VideoRequest>(std::move(given));
   if (request->choice.fps > 0) request->video.fps = request->choice.fps;  // of frames; a clip has its own
-  const VideoInfo info = probe_video(request->video, request->limits, request->cancelled);
+  VideoInfo info = probe_video(request->video, request->limits, request->cancelled);
+  VideoTiming timing{.n_frames = info.n_frames, .fps = info.fps};
+  if (!info.times.empty()) {
+    timing.times = std::exchange(info.times, {});
+    timing.end = info.seconds;
+  }
   VideoSampling sampling{.fps = request->choice.fps, .max_frames = request->choice.max_frames};
   if (request->choice.all) {
     sampling = {.all = true};
@@ -33,7 +38,7 @@ ProbedVideo input_video(VideoRequest given) {
   };
   return {.info = info,
           .input = {.where = request->video.where,
-                    .timing = {.n_frames = info.n_frames, .fps = info.fps},
+                    .timing = std::move(timing),
                     .width = info.width,
                     .height = info.height,
                     .read = read,

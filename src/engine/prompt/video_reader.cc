@@ -13,42 +13,43 @@ TokenBounds bounds_of(const ImageOptions& options) {
   return {.least = options.min_tokens, .most = options.max_tokens, .fewest = options.least_detail};
 }
 
-// Seconds from the beginning to the middle of frames indices[begin, end).
-double middle(std::span<const int64_t> indices, double fps, size_t begin, size_t end) {
-  return (static_cast<double>(indices[begin]) / fps + static_cast<double>(indices[end - 1]) / fps) / 2;
-}
-
 }  // namespace
 
-std::vector<int64_t> VideoReader::choose_frames(const InputVideo& video, Extent& size) const {
+ShownFrames VideoReader::choose_frames(const InputVideo& video, Extent& size) const {
   if (video.height < 1 || video.width < 1) throw Error(ErrorCode::kInput, video.where + ": frames without pixels");
   try {
-    std::vector<int64_t> indices = processor_->sample(video.timing, video.sampling);
-    size = processor_->extent({video.height, video.width}, std::ssize(indices), bounds_of(video.options));
-    return indices;
+    ShownFrames shown = processor_->choose(video.timing, video.sampling);
+    size = processor_->extent({video.height, video.width}, std::ssize(shown.indices), bounds_of(video.options));
+    return shown;
   } catch (const Error& e) {
     throw Error(e.code(), video.where + ": " + e.what());
   }
 }
 
+int32_t VideoReader::unit_time(const ShownFrames& shown, size_t k) const {
+  const ModelConfig& config = model_.config();
+  if (config.family->unit_time == nullptr) return 0;
+  const auto per_unit = static_cast<size_t>(processor_->frames_per_unit());
+  double seconds_per_unit = static_cast<double>(per_unit) / shown.fps;
+  if (shown.own_times && k > 0) seconds_per_unit = shown.seconds[k * per_unit] / static_cast<double>(k);  // until this
+  return config.family->unit_time(config, static_cast<int64_t>(k), seconds_per_unit);
+}
+
 void VideoReader::read(const InputVideo& video, Prompt& prompt) const {
   Extent size;
-  const std::vector<int64_t> indices = choose_frames(video, size);
+  const ShownFrames choice = choose_frames(video, size);
+  const std::vector<int64_t>& indices = choice.indices;
   const Extent original{video.height, video.width};
   const auto per_unit = static_cast<size_t>(processor_->frames_per_unit()),
              n_units = (indices.size() + per_unit - 1) / per_unit;
-  const double fps = video.timing.fps > 0 ? video.timing.fps : kUnknownFps;
-  const double shown_fps = static_cast<double>(indices.size()) / static_cast<double>(video.timing.n_frames) * fps;
-  const double seconds_per_unit = static_cast<double>(per_unit) / shown_fps;
-  check_size(video, size, static_cast<int64_t>(n_units), seconds_per_unit);
+  check_size(video, size, static_cast<int64_t>(n_units), choice);
   const auto frames = std::make_shared<const std::vector<Image>>(read_frames(video, indices, size));
   const ModelConfig& config = model_.config();
   for (size_t k = 0; k < n_units; ++k) {
     const size_t begin = k * per_unit, end = std::min(begin + per_unit, indices.size());
-    VideoUnit unit = {.first = k == 0, .seconds = middle(indices, fps, begin, end)};
-    if (config.family->unit_time != nullptr) {
-      unit.t = config.family->unit_time(config, static_cast<int64_t>(k), seconds_per_unit);
-    }
+    const VideoUnit unit = {.first = k == 0,
+                            .seconds = (choice.seconds[begin] + choice.seconds[end - 1]) / 2,  // the middle
+                            .t = unit_time(choice, k)};
     const std::span shown = std::span(*frames).subspan(begin, end - begin);
     std::optional<KeptCells> kept;
     if (k > 0 && video.options.video_prune > 0) {
@@ -91,7 +92,7 @@ std::vector<Image> VideoReader::read_frames(const InputVideo& video, std::span<c
 }
 
 // The context limit counts positions; a video takes fewer than tokens where its units share rows and columns.
-void VideoReader::check_size(const InputVideo& video, Extent extent, int64_t n_units, double seconds_per_unit) const {
+void VideoReader::check_size(const InputVideo& video, Extent extent, int64_t n_units, const ShownFrames& shown) const {
   ImageTiles unit;
   unit.n_tiles = 1;
   unit.height = extent.height;
@@ -103,7 +104,7 @@ void VideoReader::check_size(const InputVideo& video, Extent extent, int64_t n_u
   int64_t side = n;
   if (family.image_positions != nullptr) side = family.image_positions(config, unit).back().largest() + 1;
   const int64_t n_positions =
-      family.unit_time != nullptr ? family.unit_time(config, n_units - 1, seconds_per_unit) + side : n_units * side;
+      family.unit_time != nullptr ? unit_time(shown, static_cast<size_t>(n_units - 1)) + side : n_units * side;
   const ImageOptions& options = video.options;
   const bool fits = (options.max_tokens == 0 || n <= options.max_tokens) && n >= options.min_tokens;
   const std::string begin = video.where + ": frames of " + std::to_string(video.width) + " x " +

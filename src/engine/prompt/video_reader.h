@@ -27,9 +27,11 @@ class VideoReader {
 
  private:
   // Which frames are shown, and their size.
-  std::vector<int64_t> choose_frames(const InputVideo& video, Extent& size) const;
+  ShownFrames choose_frames(const InputVideo& video, Extent& size) const;
+  // Positions from the first unit to unit k (Family::unit_time); 0: other tokens stand between units.
+  int32_t unit_time(const ShownFrames& shown, size_t k) const;
   std::vector<Image> read_frames(const InputVideo& video, std::span<const int64_t> indices, Extent to) const;
-  void check_size(const InputVideo& video, Extent extent, int64_t n_units, double seconds_per_unit) const;
+  void check_size(const InputVideo& video, Extent extent, int64_t n_units, const ShownFrames& shown) const;
 
   const Model& model_;
   const std::shared_ptr<const VideoProcessor> processor_;  // prompts need it to make pixels again

@@ -278,6 +278,43 @@ TEST(VideoTimes, OtherTimesAreAnotherPrefix) {
   for (size_t i = 1; i < loaded.cache.images.size(); ++i) EXPECT_EQ(loaded.cache.images[i].source, Source::kRam) << i;
 }
 
+// A clip of one still frame and a moving part is the clip that repeats the still frame: in the texts between units, in
+// positions, and in the cells that are dropped.
+TEST(VideoTimes, ChangingRatesAreReadAsConstantOnes) {
+  std::vector<Image> moving(9, Image(40, 30));
+  for (size_t i = 0; i < moving.size(); ++i) std::ranges::fill(moving[i].rgb, static_cast<uint8_t>(20 * i));
+  std::vector<Image> repeated(20, moving[0]);
+  std::ranges::copy(moving.begin() + 1, moving.end(), repeated.begin() + 12);
+  for (const char* model : {"qwen2.5-vl-nested", "qwen3-vl-deepstack"}) {
+    const VideoFixture fixture(model, 0);
+    const auto engine = fixture.load({.backend = "ref", .dtype = DType::kF32});
+    for (const double prune : {0.0, 0.5}) {
+      const auto prompt = [&](InputVideo video) {
+        video.options.video_prune = prune;
+        return engine->prepare_raw("<|vision_start|><|video_pad|><|vision_end|>?", InputMedia({}, {std::move(video)}));
+      };
+      InputVideo changing = video_of(moving, 9 / 5.0, {});
+      changing.timing.times = {0};
+      changing.timing.end = 5;
+      for (int i = 0; i < 8; ++i) changing.timing.times.push_back(3 + i / 4.0);
+      const Prompt found = prompt(changing), expected = prompt(video_of(repeated, 4, {}));
+      EXPECT_EQ(found.tokens, expected.tokens);
+      EXPECT_EQ(found.contents, expected.contents);
+      EXPECT_EQ(found.positions, expected.positions);
+      EXPECT_EQ(found.images.size(), 5U);
+    }
+    // All frames, at their own times.
+    InputVideo slides = video_of({moving[0], moving[1], moving[2], moving[3]}, 1, {.all = true});
+    slides.timing.times = {0, 2, 6, 6.5};
+    slides.timing.end = 7;
+    const Prompt prompt = engine->prepare_raw("<|vision_start|><|video_pad|><|vision_end|>?", InputMedia({}, {slides}));
+    ASSERT_EQ(prompt.images.size(), 2U);
+    EXPECT_EQ(prompt.images[1].unit->seconds, 6.25);
+    const auto unit_time = engine->model().config().family->unit_time;
+    EXPECT_EQ(prompt.images[1].unit->t, unit_time == nullptr ? 0 : unit_time(engine->model().config(), 1, 6));
+  }
+}
+
 // Computed by itself, a unit lies as an image does: at one time, rows and columns as in the video.
 TEST(VideoTimes, UnitsByThemselvesAreGrids) {
   const VideoFixture fixture("qwen2.5-vl-nested", 1);

@@ -36,7 +36,7 @@ Number take_field(std::string_view& text, std::string_view word) {
 }  // namespace
 
 VideoInfo parse_helper_info(std::string_view line, const VideoLimits& limits) {
-  if (take_field<int>(line, "vlcache-video") != 1) fail_output("another version of its first line");
+  if (take_field<int>(line, "vlcache-video") != 2) fail_output("another version of its first line");
   VideoInfo info;
   info.n_frames = take_field<int64_t>(line, "frames");
   info.fps = take_field<double>(line, "fps");
@@ -44,6 +44,7 @@ VideoInfo parse_helper_info(std::string_view line, const VideoLimits& limits) {
   info.width = take_field<int64_t>(line, "width");
   info.height = take_field<int64_t>(line, "height");
   info.has_audio = take_field<int>(line, "audio") != 0;
+  const bool timed = take_field<int>(line, "times") != 0;
   const auto usable = [](double value) { return std::isfinite(value) && value > 0; };
   const auto side = [&](int64_t pixels) { return pixels >= 1 && pixels <= limits.image.max_side; };
   if (!line.empty() || info.n_frames < 1 || info.n_frames > limits.max_frames || !usable(info.fps) ||
@@ -51,18 +52,25 @@ VideoInfo parse_helper_info(std::string_view line, const VideoLimits& limits) {
       info.width * info.height > limits.image.max_pixels) {
     fail_output("an impossible first line");
   }
+  if (timed) info.times.resize(static_cast<size_t>(info.n_frames));
   return info;
 }
 
 void HelperOutput::add(std::span<const std::byte> piece) {
   while (!piece.empty()) {
     if (ended_) fail_output("more after its end");
-    if (in_frame_) {
-      const size_t n = std::min(piece.size(), frame_.rgb.size() - n_filled_);
-      std::memcpy(frame_.rgb.data() + n_filled_, piece.data(), n);
+    if (in_times_ || in_frame_) {
+      const std::span<std::byte> to =
+          in_times_ ? std::as_writable_bytes(std::span(info_->times)) : std::as_writable_bytes(std::span(frame_.rgb));
+      const size_t n = std::min(piece.size(), to.size() - n_filled_);
+      std::memcpy(to.data() + n_filled_, piece.data(), n);
       piece = piece.subspan(n);
       n_filled_ += n;
-      if (n_filled_ < frame_.rgb.size()) return;
+      if (n_filled_ < to.size()) return;
+      if (std::exchange(in_times_, false)) {
+        end_times();
+        continue;
+      }
       in_frame_ = false;
       take_(indices_[n_taken_++], std::move(frame_));
       continue;
@@ -76,11 +84,22 @@ void HelperOutput::add(std::span<const std::byte> piece) {
   }
 }
 
+void HelperOutput::end_times() const {
+  const std::vector<double>& times = info_->times;
+  const auto descends = [](double a, double b) { return !(a <= b); };  // true for NaN, too
+  if (times.front() != 0 || std::ranges::adjacent_find(times, descends) != times.end() ||
+      !(times.back() <= info_->seconds)) {
+    fail_output("impossible times of frames");
+  }
+}
+
 void HelperOutput::read_line() {
   const std::string line = std::exchange(line_, "");
   std::string_view rest = line;
   if (!info_) {
     info_ = parse_helper_info(line, limits_);
+    in_times_ = !info_->times.empty();
+    n_filled_ = 0;
   } else if (line == "end") {
     if (n_taken_ != indices_.size()) fail_output("fewer frames than were asked for");
     ended_ = true;

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kPlaces = 2;       // programs at once: other cores are the inference's
 constexpr int32_t kThreads = 4;  // of a program
-constexpr int64_t kLineBytes = 512;
+constexpr int64_t kLineBytes = 512, kTimeBytes = sizeof(double);
 constexpr size_t kMaxWords = 300;
 
 // Beside this program; tests lie up to two folders below it.
@@ -76,7 +76,8 @@ class HelperRun {
                                              numbers};
     const ProcessLimits process{.time = limits_.time,
                                 .memory_bytes = limits_.memory_bytes + std::ssize(*video_.clip),
-                                .output_bytes = kLineBytes + std::ssize(indices) * (frame_bytes + kLineBytes),
+                                .output_bytes = kLineBytes + (indices.empty() ? limits_.max_frames * kTimeBytes : 0) +
+                                                std::ssize(indices) * (frame_bytes + kLineBytes),
                                 .threads = n_threads,
                                 .sandbox = helper_sandbox(*helper)};
     HelperOutput output(indices, limits_, take);

@@ -36,6 +36,9 @@ struct VideoInfo {
   int64_t width = 0, height = 0;  // as the clip is shown, rotation applied
   bool has_audio = false;         // it is ignored
   bool chosen = false;            // the sender chose its frames (EncodedVideo::frames): they are not sampled again
+  // Where the rate of a clip changes: seconds from its first frame to each, ascending. Empty: frame n is shown n / fps
+  // after the first.
+  std::vector<double> times = {};
 };
 
 struct VideoLimits {

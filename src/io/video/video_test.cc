@@ -34,6 +34,20 @@ EncodedVideo clip_of(std::vector<std::byte> bytes) {
   return {.clip = std::make_shared<const std::vector<std::byte>>(std::move(bytes)), .where = "clip"};
 }
 
+// A GIF of one pixel whose frames are shown for so many hundredths of a second.
+EncodedVideo gif_of(const std::vector<int>& delays) {
+  std::string gif("GIF89a\x01\x00\x01\x00\x80\x00\x00\xff\xff\xff\x00\x00\x00", 19);
+  for (const int delay : delays) {
+    gif += std::string("\x21\xf9\x04\x00", 4);
+    gif += static_cast<char>(delay % 256);
+    gif += static_cast<char>(delay / 256);
+    gif += std::string("\x00\x00,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02\x44\x01\x00", 17);
+  }
+  gif += ';';
+  const auto bytes = std::as_bytes(std::span(gif));
+  return clip_of({bytes.begin(), bytes.end()});
+}
+
 // The number that a frame of those clips shows: twelve squares, the lowest bit first.
 int64_t shown_number(const Image& frame) {
   int64_t number = 0;
@@ -66,14 +80,15 @@ TEST(Video, EveryFormatGivesItsNumberOfFramesAndRate) {
     const char* name;
     int64_t n_frames;
     double fps, seconds;
-    bool has_audio = false;
+    bool has_audio = false, changes = false;
   };
   for (const Case& c :
        {Case{"long_gop.mp4", 150, 30, 5, true}, Case{"open_gop.mkv", 60, 30, 2}, Case{"hevc.mp4", 60, 30, 2},
-        Case{"refresh.mkv", 60, 30, 2}, Case{"uneven.webm", 40, 40 / 3.593, 3.593},
+        Case{"refresh.mkv", 60, 30, 2}, Case{"uneven.webm", 40, 40 / 3.593, 3.593, false, true},
         Case{"alt_ref.webm", 40, 30, 4.0 / 3}, Case{"av1.mp4", 20, 30, 2.0 / 3}, Case{"no_times.avi", 40, 30, 4.0 / 3},
         Case{"broadcast.ts", 30, 30, 1}, Case{"mpeg2.mpg", 20, 25, 0.8}, Case{"one_frame.mp4", 1, 30, 1.0 / 30},
-        Case{"streams.mkv", 1, 10, 0.1}}) {
+        Case{"streams.mkv", 1, 10, 0.1}, Case{"still.mp4", 41, 41 / 5.983, 5.983, false, true},
+        Case{"late.mkv", 60, 29.97, 2}}) {
     const VideoInfo info = probe_video(clip(c.name));
     EXPECT_EQ(info.n_frames, c.n_frames) << c.name;
     EXPECT_NEAR(info.fps, c.fps, 0.01 * c.fps) << c.name;
@@ -81,6 +96,7 @@ TEST(Video, EveryFormatGivesItsNumberOfFramesAndRate) {
     EXPECT_EQ(info.width, 64) << c.name;
     EXPECT_EQ(info.height, 48) << c.name;
     EXPECT_EQ(info.has_audio, c.has_audio) << c.name;
+    EXPECT_EQ(!info.times.empty(), c.changes) << c.name << ": frames of a constant rate have no times but numbers";
     EXPECT_FALSE(info.chosen);
   }
   EXPECT_EQ(probe_video(clip("long_gop.mp4")).fps, 30) << "exactly: sampling rounds n / fps";
@@ -89,7 +105,7 @@ TEST(Video, EveryFormatGivesItsNumberOfFramesAndRate) {
 // Frames are exact whether few of them are decoded from the keyframes before them, or all.
 TEST(Video, FramesAreThoseAskedFor) {
   for (const char* name : {"long_gop.mp4", "open_gop.mkv", "hevc.mp4", "refresh.mkv", "uneven.webm", "alt_ref.webm",
-                           "av1.mp4", "no_times.avi", "broadcast.ts", "mpeg2.mpg"}) {
+                           "av1.mp4", "no_times.avi", "broadcast.ts", "mpeg2.mpg", "still.mp4"}) {
     const EncodedVideo video = clip(name);
     const VideoInfo info = probe_video(video);
     const std::vector<int64_t> all = all_of(info.n_frames);
@@ -104,6 +120,38 @@ TEST(Video, FramesAreThoseAskedFor) {
   const EncodedVideo video = clip("long_gop.mp4");
   const std::vector<int64_t> repeated{3, 3, 3, 70, 149, 149};
   EXPECT_THAT(shown_numbers(video, probe_video(video), repeated), ElementsAreArray(repeated));
+}
+
+TEST(Video, ClipsOfChangingRateHaveTheirTimes) {
+  const VideoInfo still = probe_video(clip("still.mp4"));
+  ASSERT_EQ(still.times.size(), 41U);
+  for (size_t i = 1; i < still.times.size(); ++i)
+    EXPECT_NEAR(still.times[i], 3.95 + 0.05 * static_cast<double>(i), 1e-9);
+  const VideoInfo uneven = probe_video(clip("uneven.webm"));
+  ASSERT_EQ(uneven.times.size(), 40U);
+  EXPECT_NEAR(uneven.times[20], 0.818, 1e-9);
+  EXPECT_NEAR(uneven.times[21], 2.84, 1e-9);
+}
+
+TEST(Video, DelaysOfGifsAreTheirTimes) {
+  const auto times = [](const std::vector<int>& delays) {
+    const VideoInfo info = probe_video(gif_of(delays));
+    EXPECT_EQ(info.n_frames, std::ssize(delays));
+    std::vector<double> all = info.times;
+    if (!all.empty()) all.push_back(info.seconds);
+    return all;
+  };
+  const auto near = [](const std::vector<double>& expected) {
+    return testing::Pointwise(testing::DoubleNear(1e-9), expected);
+  };
+  EXPECT_THAT(times({10, 10, 80, 5, 5, 10}), near({0, 0.1, 0.2, 1, 1.05, 1.1, 1.2}));
+  EXPECT_THAT(times({100, 200}), near({0, 1, 3}));
+  EXPECT_THAT(times({500, 10}), near({0, 5, 5.1}));
+  EXPECT_THAT(times({10, 10, 10, 1000}), near({0, 0.1, 0.2, 0.3, 10.3})) << "the last one is shown long";
+  EXPECT_THAT(times({0, 1, 200}), near({0, 0.1, 0.2, 2.2})) << "10 ms and less are 100 ms, as in browsers";
+  for (const std::vector<int>& even : {std::vector{700}, {10, 10, 10}, {3, 3, 4, 3, 3, 4, 3, 3, 4}, {0, 0, 0}}) {
+    EXPECT_THAT(times(even), testing::IsEmpty()) << "rounded, or constant";
+  }
 }
 
 TEST(Video, AGifKeepsItsTimesAndAPhoneIsTurned) {
@@ -265,7 +313,7 @@ TEST(Video, HostileClipsEndInAnAnswerOrOneLine) {
 
 TEST(HelperOutput, IsReadInAnyPiecesAndTrustedInNone) {
   const VideoLimits limits{.image = {.max_pixels = 100}};
-  const std::string head = "vlcache-video 1 frames 9 fps 29.5 seconds 0.3 width 2 height 1 audio 1\n";
+  const std::string head = "vlcache-video 2 frames 9 fps 29.5 seconds 0.3 width 2 height 1 audio 1 times 0\n";
   const std::string good = head + "frame 0\nABCDEF" + "frame 4\nabc\ne\n" + "end\n";
   const std::vector<int64_t> wanted{0, 4};
   const auto read = [&](const std::string& text, size_t piece) {
@@ -284,7 +332,7 @@ TEST(HelperOutput, IsReadInAnyPiecesAndTrustedInNone) {
   EXPECT_EQ(info.n_frames, 9);
   EXPECT_EQ(info.fps, 29.5);
   EXPECT_TRUE(info.has_audio);
-  for (const auto& [from, to] : std::vector<std::array<std::string, 2>>{{"video 1", "video 2"},
+  for (const auto& [from, to] : std::vector<std::array<std::string, 2>>{{"video 2", "video 3"},
                                                                         {"frames 9", "frames 0"},
                                                                         {"frames 9", "frames 9000000000000000000"},
                                                                         {"29.5", "inf"},
@@ -293,6 +341,7 @@ TEST(HelperOutput, IsReadInAnyPiecesAndTrustedInNone) {
                                                                         {"width 2", "width 200"},
                                                                         {"width 2", "width -2"},
                                                                         {"audio 1", "audio"},
+                                                                        {" times 0", ""},
                                                                         {"frame 0", "frame 1"},
                                                                         {"frame 4", "end"},
                                                                         {"frame 4", "frame"},
@@ -302,6 +351,35 @@ TEST(HelperOutput, IsReadInAnyPiecesAndTrustedInNone) {
     std::string bad = good;
     bad.replace(bad.find(from), from.size(), to);
     EXPECT_THAT(error_of([&] { read(bad, 1000); }), StartsWith("vlcache-video wrote ")) << from << " -> " << to;
+  }
+}
+
+TEST(HelperOutput, TimesAscendWithinTheClip) {
+  const auto read = [](const std::vector<double>& times, size_t piece) {
+    std::string text = "vlcache-video 2 frames 3 fps 0.5 seconds 6 width 2 height 1 audio 0 times 1\n";
+    text.append(reinterpret_cast<const char*>(times.data()), times.size() * sizeof(double)).append("end\n");
+    const VideoLimits limits;
+    const TakeFrame take = nullptr;
+    HelperOutput output({}, limits, take);
+    const auto bytes = std::as_bytes(std::span(text));
+    for (size_t i = 0; i < text.size(); i += piece) output.add(bytes.subspan(i, std::min(piece, text.size() - i)));
+    EXPECT_TRUE(output.complete());
+    return output.info()->times;
+  };
+  for (const size_t piece : {1U, 7U, 1000U}) {
+    EXPECT_THAT(read({0, 2.5, 2.5}, piece), ElementsAre(0, 2.5, 2.5));
+  }
+  const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
+  for (const std::vector<double>& bad : {std::vector<double>{1, 2, 3},
+                                         {0, 3, 2},
+                                         {0, 2, 7},
+                                         {0, nan, 1},
+                                         {0, 1, nan},
+                                         {nan, nan, nan},
+                                         {0, 1, inf},
+                                         {-inf, 0, 1},
+                                         {0, 1, 2, 3}}) {
+    EXPECT_THAT(error_of([&] { read(bad, 1000); }), StartsWith("vlcache-video wrote ")) << testing::PrintToString(bad);
   }
 }
 

@@ -49,6 +49,31 @@ std::vector<int64_t> spread_to_last(int64_t n_all, int64_t n) {
   return indices;
 }
 
+constexpr double kShortestFrame = 1e-3;  // seconds: clips have at most 1000 frames a second
+constexpr double kSameTime = 1e-6;       // seconds: less than any container's tick, more than rounding loses
+
+// The same video at a constant rate: each frame is repeated for as long as it is shown.
+VideoTiming at_constant_rate(const VideoTiming& video) {
+  double shortest = video.end;
+  for (size_t i = 0; i < video.times.size(); ++i) {
+    const double next = i + 1 < video.times.size() ? video.times[i + 1] : video.end;
+    if (next > video.times[i]) shortest = std::min(shortest, next - video.times[i]);
+  }
+  shortest = std::max({shortest, kShortestFrame, video.end / number_of(kMostFrames)});
+  const int64_t n = std::clamp<int64_t>(static_cast<int64_t>(std::nearbyint(video.end / shortest)), 1, kMostFrames);
+  return {.n_frames = n, .fps = number_of(n) / video.end};
+}
+
+// Frames in a second. Throws Error(kInput) for a video without frames, and for rates that no video has.
+double checked_rate(const VideoTiming& video) {
+  if (video.n_frames < 1 || video.n_frames > kMostFrames) throw Error(ErrorCode::kInput, "a video without frames");
+  const double rate = video.fps > 0 ? video.fps : kUnknownFps;
+  if (rate < kLeastRate || rate > kMostRate) {
+    throw Error(ErrorCode::kInput, "a rate of frames outside 0.0001 to 10000000 a second");
+  }
+  return rate;
+}
+
 VideoProcessor::Kind kind_of(const JsonObject& config, std::string_view model_type) {
   const std::string type = config.string("video_processor_type", "");
   if (type == "Qwen3VLVideoProcessor") return VideoProcessor::Kind::kQwen3;
@@ -88,14 +113,11 @@ VideoProcessor::VideoProcessor(Kind kind, const JsonObject& config) : kind_(kind
 
 std::vector<int64_t> VideoProcessor::sample(const VideoTiming& video, const VideoSampling& sampling) const {
   const int64_t n_all = video.n_frames, unit = frames_per_unit_;
-  if (n_all < 1 || n_all > kMostFrames) throw Error(ErrorCode::kInput, "a video without frames");
+  const double rate = checked_rate(video), fps = sampling.fps > 0 ? sampling.fps : fps_;
   if (sampling.all && n_all > kMostShown) {
     throw Error(ErrorCode::kInput, std::to_string(n_all) + " frames to show; at most " + std::to_string(kMostShown));
   }
-  const double rate = video.fps > 0 ? video.fps : kUnknownFps, fps = sampling.fps > 0 ? sampling.fps : fps_;
-  if (rate < kLeastRate || rate > kMostRate || !std::isfinite(fps)) {
-    throw Error(ErrorCode::kInput, "a rate of frames outside 0.0001 to 10000000 a second");
-  }
+  if (!std::isfinite(fps)) throw Error(ErrorCode::kInput, "a rate of frames outside 0.0001 to 10000000 a second");
   if (sampling.all || n_all == 1) return spread_to_last(n_all, n_all);
   const int64_t most = sampling.max_frames > 0 ? std::min(most_frames_, sampling.max_frames) : most_frames_;
   const int64_t least = std::min(least_frames_, most);
@@ -111,6 +133,33 @@ std::vector<int64_t> VideoProcessor::sample(const VideoTiming& video, const Vide
     n = std::min({std::max(at_rate(number_of(n_all) / rate * fps), number_of(least)), whole_units, number_of(n_all)});
   }
   return spread_from_first(n_all, std::clamp<int64_t>(floor_to(n, unit), 1, n_all));
+}
+
+ShownFrames VideoProcessor::choose(const VideoTiming& video, const VideoSampling& sampling) const {
+  const double rate = checked_rate(video);
+  ShownFrames shown;
+  const bool by_number = video.times.empty();
+  CHECK(by_number || (std::ssize(video.times) == video.n_frames && video.times.back() <= video.end));
+  if (by_number || sampling.all) {
+    shown.indices = sample(video, sampling);
+    for (const int64_t i : shown.indices) {
+      shown.seconds.push_back(by_number ? number_of(i) / rate : video.times[static_cast<size_t>(i)]);
+    }
+    shown.fps = number_of(std::ssize(shown.indices)) / number_of(video.n_frames) * rate;
+    shown.own_times = !by_number;
+    return shown;
+  }
+  const VideoTiming even = at_constant_rate(video);
+  for (const int64_t place : sample(even, sampling)) {
+    const double time = number_of(place) / even.fps;
+    const auto after = std::ranges::upper_bound(video.times, time + kSameTime);
+    const auto index = std::max<int64_t>(after - video.times.begin() - 1, 0);
+    const bool again = !shown.indices.empty() && shown.indices.back() == index;
+    shown.indices.push_back(index);
+    shown.seconds.push_back(again ? time : video.times[static_cast<size_t>(index)]);
+  }
+  shown.fps = number_of(std::ssize(shown.indices)) / video.end;
+  return shown;
 }
 
 Extent VideoProcessor::extent(Extent frame, int64_t n_frames, const TokenBounds& bounds) const {

@@ -19,7 +19,11 @@ class Checkpoint;
 // What the choice of frames depends on.
 struct VideoTiming {
   int64_t n_frames = 0;
-  double fps = 0;  // 0: not known, kUnknownFps is assumed
+  double fps = 0;  // on average; 0: not known, kUnknownFps is assumed
+  // Where the rate changes: when each frame is shown, [n_frames] seconds, ascending from 0, and when the last one ends.
+  // Empty: frame n is shown at n / fps.
+  std::vector<double> times = {};
+  double end = 0;
 };
 inline constexpr double kUnknownFps = 24;  // as transformers
 
@@ -28,6 +32,15 @@ struct VideoSampling {
   double fps = 0;
   int64_t max_frames = 0;
   bool all = false;  // they were chosen before
+};
+
+// The frames that are shown, in their order; one may repeat.
+struct ShownFrames {
+  std::vector<int64_t> indices;
+  // When each is shown: the frame's own time. A frame that is shown again because it lasts has the time of that place.
+  std::vector<double> seconds;
+  double fps = 0;          // how many of a second are shown, on average
+  bool own_times = false;  // the frames are not evenly spaced
 };
 
 // Frames are resized as Pillow resizes, like images. transformers knows these classes with torchvision's arithmetic
@@ -39,8 +52,11 @@ class VideoProcessor {
   VideoProcessor(Kind kind, const JsonObject& config);
 
   int64_t frames_per_unit() const { return frames_per_unit_; }
-  // Indices of the frames to show, ascending, at least one. Throws Error(kInput) for a video without frames, and for
-  // rates that no video has.
+  // Frames are chosen by the times of a grid: of a clip of changing rate, the grid is that of the same clip at a
+  // constant rate, at which no frame is shorter than its shortest. Throws as `sample`.
+  ShownFrames choose(const VideoTiming& video, const VideoSampling& sampling) const;
+  // Indices of the frames to show of a video of constant rate, ascending, at least one. Throws Error(kInput) for a
+  // video without frames, and for rates that no video has.
   std::vector<int64_t> sample(const VideoTiming& video, const VideoSampling& sampling) const;
   // The size that n_frames frames of this size get. `bounds`: of a unit. Throws Error(kInput) as smart_resized.
   Extent extent(Extent frame, int64_t n_frames, const TokenBounds& bounds) const;

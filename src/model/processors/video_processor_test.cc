@@ -76,6 +76,59 @@ TEST(VideoProcessor, ShortAndChosenVideos) {
   }
 }
 
+// A clip of changing rate is read as the same clip at a constant rate, which repeats its frames.
+TEST(VideoProcessor, FramesAreChosenByTheirTimes) {
+  const VideoTiming even{.n_frames = 160, .fps = 20};
+  VideoTiming changing{.n_frames = 81, .fps = 81 / 8.0, .times = {0}, .end = 8};  // 4 s of one frame, then 20 a second
+  for (int i = 0; i < 80; ++i) changing.times.push_back(4 + i / 20.0);
+  for (const char* type : {"Qwen2VLVideoProcessor", "Qwen3VLVideoProcessor"}) {
+    for (const Json& settings : {Json::object(), Json::object({{"num_frames", 10}}), Json::object({{"fps", 7.3}})}) {
+      Json all = settings;
+      all["video_processor_type"] = type;
+      const VideoProcessor processor = from_settings(all);
+      for (const VideoSampling& sampling : {VideoSampling{}, {.fps = 1}, {.fps = 60}, {.max_frames = 9}}) {
+        const ShownFrames expected = processor.choose(even, sampling), found = processor.choose(changing, sampling);
+        ASSERT_EQ(found.indices.size(), expected.indices.size());
+        EXPECT_NEAR(found.fps, expected.fps, 1e-9);
+        for (size_t i = 0; i < found.indices.size(); ++i) {
+          EXPECT_EQ(found.indices[i], std::max<int64_t>(0, expected.indices[i] - 79)) << i;
+          EXPECT_NEAR(found.seconds[i], expected.seconds[i], 1e-9);
+        }
+      }
+    }
+  }
+}
+
+TEST(VideoProcessor, ChosenFramesHaveTheirOwnTimes) {
+  const VideoProcessor processor = from_settings({{"video_processor_type", "Qwen3VLVideoProcessor"}});
+  const auto choose = [&](std::vector<double> times, double end, const VideoSampling& sampling = {}) {
+    const auto n = std::ssize(times);
+    return processor.choose({.n_frames = n, .fps = static_cast<double>(n) / end, .times = std::move(times), .end = end},
+                            sampling);
+  };
+  // A frame that is chosen once has its own time, though the grid has another.
+  const ShownFrames own = choose({0, 0.3, 0.5, 1.6}, 2);
+  EXPECT_EQ(own.indices, (std::vector<int64_t>{0, 2, 2, 3}));
+  EXPECT_THAT(own.seconds, testing::Pointwise(testing::DoubleNear(1e-9), std::vector<double>{0, 0.5, 1.2, 1.6}));
+  // Slides: no more places than frames of the shortest one's length.
+  EXPECT_EQ(choose({0, 100, 110}, 120).indices, (std::vector<int64_t>{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2}));
+  EXPECT_EQ(choose({0, 0.1, 0.2}, 10).indices.size(), 20U) << "the last one is shown long";
+  EXPECT_EQ(choose({0, 0.1, 0.2}, 10).indices[1], 2);
+  EXPECT_EQ(choose({0, 5}, 5.1).indices.back(), 1) << "and so short";
+  EXPECT_EQ(choose({0, 0, 1, 1, 5}, 6).indices, (std::vector<int64_t>{1, 3, 3, 3, 3, 4})) << "two at one time";
+  // All of them, whatever their times.
+  const ShownFrames all = choose({0, 0.1, 7}, 9, {.all = true});
+  EXPECT_EQ(all.indices, (std::vector<int64_t>{0, 1, 2}));
+  EXPECT_EQ(all.seconds, (std::vector<double>{0, 0.1, 7}));
+  EXPECT_TRUE(all.own_times);
+  // Of a constant rate, numbers say it.
+  const ShownFrames even = processor.choose({.n_frames = 9, .fps = 2}, {.all = true});
+  EXPECT_EQ(even.seconds.back(), 4);
+  EXPECT_FALSE(even.own_times);
+  EXPECT_THROW(choose({0, 1, 1e6}, 1e9), Error);
+  EXPECT_EQ(choose({0, 1e-12, 30}, 60).indices.size(), 120U);
+}
+
 // Bounds count the tokens of a unit, also of an odd number of frames.
 TEST(VideoProcessor, BoundsAreOfAUnit) {
   for (const char* type : {"Qwen2VLVideoProcessor", "Qwen3VLVideoProcessor"}) {
