@@ -90,7 +90,7 @@ void run(std::span<char* const> arguments) {
   const PacketList packets = clip.list_packets();
   const Clip::Timing timing = clip.timing(packets);
   const bool has_audio = clip.has_audio();
-  RgbConverter rgb(clip.stream());
+  RgbConverter rgb(clip.stream(), limits);
   const bool with_times = what == "info" && !timing.times.empty();
   write_line(clip_format(
       "vlcache-video 2 frames %lld fps %.17g seconds %.17g width %lld height %lld audio %d times %d\n",

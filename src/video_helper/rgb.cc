@@ -5,10 +5,9 @@ extern "C" {
 #include <libswscale/swscale.h>
 }
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
-
-#include "video_helper/clip.h"
 
 namespace vlcache {
 namespace {
@@ -36,6 +35,16 @@ AVPixelFormat plain_format(AVPixelFormat format, bool& full_range) {
   }
 }
 
+constexpr double kMostAspect = 16;  // more is damage
+
+// Width of a pixel over its height.
+double pixel_aspect(const AVStream& stream) {
+  const AVRational stated =
+      stream.sample_aspect_ratio.num != 0 ? stream.sample_aspect_ratio : stream.codecpar->sample_aspect_ratio;
+  const double aspect = stated.num > 0 && stated.den > 0 ? av_q2d(stated) : 1;
+  return aspect >= 1 / kMostAspect && aspect <= kMostAspect ? aspect : 1;
+}
+
 }  // namespace
 
 Turn turn_of(const AVStream& stream) {
@@ -51,8 +60,22 @@ Turn turn_of(const AVStream& stream) {
   return straight || quarter ? turn : Turn{};
 }
 
-RgbConverter::RgbConverter(const AVStream& stream)
-    : coded_width_(stream.codecpar->width), coded_height_(stream.codecpar->height), turn_(turn_of(stream)) {}
+RgbConverter::RgbConverter(const AVStream& stream, const ClipLimits& limits)
+    : width_(stream.codecpar->width), height_(stream.codecpar->height), turn_(turn_of(stream)) {
+  const double aspect = pixel_aspect(stream);
+  const auto scaled = [](int64_t side, double by) {
+    return std::max<int64_t>(std::llround(static_cast<double>(side) * by), 1);
+  };
+  const int64_t wide = scaled(width_, aspect), high = scaled(height_, 1 / aspect);
+  const auto fits = [&](int64_t w, int64_t h) {
+    return std::max(w, h) <= limits.max_side && w * h <= limits.max_pixels;
+  };
+  if (aspect > 1 ? fits(wide, height_) : !fits(width_, high)) {  // one side grows, or the other shrinks within limits
+    width_ = wide;
+  } else {
+    height_ = high;
+  }
+}
 
 RgbConverter::~RgbConverter() { sws_freeContext(scaler_); }
 
@@ -72,7 +95,7 @@ const std::vector<uint8_t>& RgbConverter::convert(const AVFrame& frame) {
 void RgbConverter::scale(const AVFrame& frame, bool alpha) {
   bool full_range = frame.color_range == AVCOL_RANGE_JPEG;
   const AVPixelFormat from = plain_format(static_cast<AVPixelFormat>(frame.format), full_range);
-  const auto width = static_cast<int>(coded_width_), height = static_cast<int>(coded_height_);
+  const auto width = static_cast<int>(width_), height = static_cast<int>(height_);
   scaler_ = sws_getCachedContext(scaler_, frame.width, frame.height, from, width, height,
                                  alpha ? AV_PIX_FMT_RGBA : AV_PIX_FMT_RGB24, kScaling, nullptr, nullptr, nullptr);
   if (scaler_ == nullptr) throw ClipError(ClipError::kUnsupported, "its format of pixels is not supported");
@@ -83,7 +106,7 @@ void RgbConverter::scale(const AVFrame& frame, bool alpha) {
   const int n_channels = alpha ? 4 : 3;
   std::vector<uint8_t>& to = alpha ? rgba_ : rgb_;
   // swscale writes whole vectors of pixels beyond a line's end; what comes after the last line takes them.
-  to.resize(static_cast<size_t>(n_channels) * static_cast<size_t>(coded_width_ * coded_height_) + 64);
+  to.resize(static_cast<size_t>(n_channels) * static_cast<size_t>(width_ * height_) + 64);
   uint8_t* planes[4] = {to.data(), nullptr, nullptr, nullptr};
   const int strides[4] = {n_channels * width, 0, 0, 0};
   if (sws_scale(scaler_, frame.data, frame.linesize, 0, frame.height, planes, strides) <= 0) {
@@ -92,7 +115,7 @@ void RgbConverter::scale(const AVFrame& frame, bool alpha) {
 }
 
 void RgbConverter::blend_with_white() {
-  const auto n = static_cast<size_t>(coded_width_ * coded_height_);
+  const auto n = static_cast<size_t>(width_ * height_);
   rgb_.resize(3 * n + 64);
   for (size_t i = 0; i < n; ++i) {
     const uint8_t* from = &rgba_[4 * i];
@@ -104,13 +127,13 @@ void RgbConverter::blend_with_white() {
 
 void RgbConverter::turn() {
   turned_.resize(rgb_.size());
-  const int64_t x0 = (turn_.a < 0 ? coded_width_ - 1 : 0) + (turn_.c < 0 ? coded_height_ - 1 : 0);
-  const int64_t y0 = (turn_.b < 0 ? coded_width_ - 1 : 0) + (turn_.d < 0 ? coded_height_ - 1 : 0);
-  for (int64_t y = 0; y < coded_height_; ++y) {
-    for (int64_t x = 0; x < coded_width_; ++x) {
+  const int64_t x0 = (turn_.a < 0 ? width_ - 1 : 0) + (turn_.c < 0 ? height_ - 1 : 0);
+  const int64_t y0 = (turn_.b < 0 ? width_ - 1 : 0) + (turn_.d < 0 ? height_ - 1 : 0);
+  for (int64_t y = 0; y < height_; ++y) {
+    for (int64_t x = 0; x < width_; ++x) {
       const int64_t to_x = x0 + turn_.a * x + turn_.c * y, to_y = y0 + turn_.b * x + turn_.d * y;
       std::memcpy(&turned_[static_cast<size_t>(3 * (to_y * width() + to_x))],
-                  &rgb_[static_cast<size_t>(3 * (y * coded_width_ + x))], 3);
+                  &rgb_[static_cast<size_t>(3 * (y * width_ + x))], 3);
     }
   }
 }

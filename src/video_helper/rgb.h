@@ -1,4 +1,5 @@
-// RgbConverter: decoded frames as RGB of the size at which a clip is shown, turned as its metadata says.
+// RgbConverter: decoded frames as RGB of the size at which a clip is shown, turned as its metadata says, with square
+// pixels.
 #pragma once
 
 extern "C" {
@@ -8,6 +9,8 @@ extern "C" {
 
 #include <cstdint>
 #include <vector>
+
+#include "video_helper/clip.h"
 
 struct SwsContext;
 
@@ -23,12 +26,12 @@ Turn turn_of(const AVStream& stream);
 
 class RgbConverter {
  public:
-  explicit RgbConverter(const AVStream& stream);
+  RgbConverter(const AVStream& stream, const ClipLimits& limits);
   ~RgbConverter();
   RgbConverter(const RgbConverter&) = delete;
 
-  int64_t width() const { return turn_.swaps_sides() ? coded_height_ : coded_width_; }
-  int64_t height() const { return turn_.swaps_sides() ? coded_width_ : coded_height_; }
+  int64_t width() const { return turn_.swaps_sides() ? height_ : width_; }
+  int64_t height() const { return turn_.swaps_sides() ? width_ : height_; }
   // [height, width, 3]; frames of another size are scaled. Valid until the next call. Throws ClipError.
   const std::vector<uint8_t>& convert(const AVFrame& frame);
 
@@ -37,7 +40,7 @@ class RgbConverter {
   void blend_with_white();
   void turn();
 
-  const int64_t coded_width_, coded_height_;
+  int64_t width_, height_;  // before it is turned
   const Turn turn_;
   SwsContext* scaler_ = nullptr;
   std::vector<uint8_t> rgba_, rgb_, turned_;

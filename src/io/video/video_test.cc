@@ -154,7 +154,7 @@ TEST(Video, DelaysOfGifsAreTheirTimes) {
   }
 }
 
-TEST(Video, AGifKeepsItsTimesAndAPhoneIsTurned) {
+TEST(Video, AGifKeepsItsTimesAndClipsAreShownAsPlayersShowThem) {
   const VideoInfo gif = probe_video(clip("timed.gif"));
   EXPECT_EQ(gif.n_frames, 6);
   EXPECT_NEAR(gif.fps, 5, 0.01) << "six frames in 1.2 s";
@@ -166,6 +166,14 @@ TEST(Video, AGifKeepsItsTimesAndAPhoneIsTurned) {
   read_frames(turned, info, all_of(1), [](int64_t, Image&& frame) {  // its only white square was the top left one
     EXPECT_LT(frame.row(8)[3 * 8], 64);
     EXPECT_GT(frame.row(8)[3 * 40], 192);
+  });
+  const EncodedVideo wide = clip("wide.mp4");  // 64 x 48, of pixels that are wider than high
+  const VideoInfo shown = probe_video(wide);
+  EXPECT_EQ(shown.width, 91);
+  EXPECT_EQ(shown.height, 48);
+  read_frames(wide, shown, all_of(1), [](int64_t, Image&& frame) {
+    EXPECT_GT(frame.row(8)[3 * 12], 192);
+    EXPECT_LT(frame.row(8)[3 * 34], 64);
   });
 }
 
