@@ -1,6 +1,7 @@
 #include "model/config.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -19,10 +20,12 @@ std::optional<DType> parse_dtype(const JsonObject& config) {
     return config.find("text_config") != nullptr ? parse_dtype(config.object("text_config")) : std::nullopt;
   }
   const Json& value = *config.find(key);
-  const std::string name = value.is_string() ? value.get<std::string>() : "";
-  if (name == "float32") return DType::kF32;
-  if (name == "bfloat16") return DType::kBF16;
-  if (name == "float16") return DType::kF16;
+  std::string name = value.is_string() ? value.get<std::string>() : "";
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (name.starts_with("torch.")) name.erase(0, std::string_view("torch.").size());
+  if (name == "float32" || name == "float" || name == "fp32") return DType::kF32;
+  if (name == "bfloat16" || name == "bf16") return DType::kBF16;
+  if (name == "float16" || name == "half" || name == "fp16") return DType::kF16;
   config.fail(key, "float32, bfloat16 or float16");
 }
 

@@ -153,6 +153,12 @@ TEST(Config, DtypeByOldAndNewName) {
   EXPECT_TRUE(parse(R"({"model_type":"llava","image_token_index":5,"text_config":{"dtype":"float16"}})").states_dtype);
   EXPECT_FALSE(parse(with("")).states_dtype);
   EXPECT_EQ(parse(with(R"("torch_dtype":"float16")")).dtype, DType::kF16);
+  for (const char* same : {"torch.bfloat16", "BFloat16", "bf16", "BF16"}) {
+    EXPECT_EQ(parse(with("\"torch_dtype\":\"" + std::string(same) + "\"")).dtype, DType::kBF16) << same;
+  }
+  EXPECT_EQ(parse(with(R"("dtype":"torch.half")")).dtype, DType::kF16);
+  EXPECT_EQ(parse(with(R"("dtype":"torch.float32")")).dtype, DType::kF32);
+  EXPECT_THAT(config_error(with(R"("dtype":"torch.")")), HasSubstr("float32, bfloat16 or float16"));
   EXPECT_THAT(config_error(with(R"("dtype":"int8")")), HasSubstr("float32, bfloat16 or float16"));
 }
 

@@ -1,10 +1,12 @@
 #include "io/quantised/quantised_tensors.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.h"
+#include "io/quantised/plain_settings.h"
 #include "io/quantised/quant_format.h"
 #include "io/safetensors.h"
 
@@ -20,8 +22,9 @@ constexpr KnownFormat kFormats[] = {
     {"awq", awq_format},
     {"gptq", gptq_format},
     {"fp8", fp8_format},
+    {"fbgemm-fp8", fp8_format},
 };
-constexpr const char* kWhatIsRead = "compressed-tensors, awq, gptq or fp8 (in blocks)";
+constexpr const char* kWhatIsRead = "compressed-tensors, awq, gptq, auto-round or fp8";
 
 // Tensors by which a method is known where config.json does not name it, or names another.
 struct Mark {
@@ -38,31 +41,60 @@ constexpr Mark kMarks[] = {
     {".W_q", "HQQ"},
 };
 
-// Where transformers and older programs put it.
-const Json* find_quantization(const JsonObject& config, std::string& where) {
-  const auto in = [&](const JsonObject& object) -> const Json* {
+struct QuantSettings {
+  const Json* json = nullptr;  // null: there are none
+  std::string where;
+  std::string_view method = "compressed-tensors";  // where they name none and have no key that tells it
+  bool in_file = false;                            // not in config.json: other programs write files of these names, too
+};
+
+// Where transformers and older programs put them.
+QuantSettings find_quantization(const JsonObject& config) {
+  const auto in = [&](const JsonObject& object) -> QuantSettings {
     for (const char* key : {"quantization_config", "compression_config"}) {
       const Json* found = object.find(key);
       if (found == nullptr) continue;
       if (!found->is_object()) object.fail(key, "an object");
-      where = object.where() + ": " + key;
-      return found;
+      return {.json = found, .where = object.where() + ": " + key};
     }
-    return nullptr;
+    return {};
   };
-  if (const Json* found = in(config)) return found;
+  if (QuantSettings found = in(config); found.json != nullptr) return found;
   const Json* text = config.find("text_config");
-  return text != nullptr && text->is_object() ? in(config.object("text_config")) : nullptr;
+  if (text != nullptr && text->is_object()) {
+    if (QuantSettings found = in(config.object("text_config")); found.json != nullptr) return found;
+  }
+  for (const QuantFile& file : kQuantFiles) {
+    if (!config.has(file.name)) continue;
+    return {.json = &config.object(file.name).raw(),
+            .where = std::filesystem::path(config.where()).replace_filename(file.name).string(),
+            .method = file.method,
+            .in_file = true};
+  }
+  return {};
 }
 
-std::unique_ptr<const QuantFormat> make_format(const JsonObject& config) {
-  const std::string method = config.string("quant_method", "compressed-tensors");
-  for (const KnownFormat& known : kFormats) {
-    if (method == known.method) return known.make(config);
+std::unique_ptr<const QuantFormat> make_format(const QuantSettings& settings) {
+  Json plain = plain_settings(*settings.json);
+  std::string method = quant_method_of(JsonObject(plain, settings.where), settings.method);
+  if (method == "auto-round") {
+    plain = auto_round_settings(JsonObject(plain, settings.where));
+    method = plain["quant_method"].get<std::string>();
   }
+  for (const KnownFormat& known : kFormats) {
+    if (method == known.method) return known.make(JsonObject(plain, settings.where));
+  }
+  const Json* stated = JsonObject(*settings.json, settings.where).find("quant_method");
   throw Error(ErrorCode::kUnsupported,
-              config.where() + ": quant_method " + shown_json(Json(method)) + " is not read; expected " + kWhatIsRead +
+              settings.where + ": quant_method " + shown_json(stated == nullptr ? Json(method) : *stated) +
+                  " is not read; expected " + kWhatIsRead +
                   ", or the model's own weights, which --weights int8 or int4 quantise while they are loaded");
+}
+
+bool has_marks(const Safetensors& files) {
+  return std::ranges::any_of(files.names(), [](std::string_view name) {
+    return std::ranges::any_of(kMarks, [&](const Mark& mark) { return name.ends_with(mark.end); });
+  });
 }
 
 // A tensor that only another method writes.
@@ -90,6 +122,14 @@ std::pair<std::string, std::string> split(const std::string& tensor) {
 
 }  // namespace
 
+bool has_quantization_config(const JsonObject& config) {
+  const Json* text = config.find("text_config");
+  for (const char* key : {"quantization_config", "compression_config"}) {
+    if (config.has(key) || (text != nullptr && text->is_object() && text->contains(key))) return true;
+  }
+  return false;
+}
+
 std::unique_ptr<StoredMatrix> QuantFormat::stacked(ModuleTensors&, const std::string&, int64_t, int64_t) const {
   CHECK(false);
 }
@@ -107,9 +147,9 @@ QuantisedTensors::~QuantisedTensors() = default;
 
 std::unique_ptr<const QuantisedTensors> QuantisedTensors::open(const JsonObject& config,
                                                                std::shared_ptr<const Safetensors> files) {
-  std::string where = config.where();
-  const Json* found = find_quantization(config, where);
-  std::unique_ptr<const QuantFormat> format = found == nullptr ? nullptr : make_format(JsonObject(*found, where));
+  QuantSettings found = find_quantization(config);
+  if (found.in_file && !has_marks(*files)) found = {};
+  std::unique_ptr<const QuantFormat> format = found.json == nullptr ? nullptr : make_format(found);
   check_marks(*files, format.get(), config.where());
   if (format == nullptr) return nullptr;
   return std::unique_ptr<const QuantisedTensors>(

@@ -17,12 +17,23 @@ class QuantFormat;
 struct StackPlace;
 class Safetensors;
 
+// Files beside config.json in which older programs and GPTQModel write the settings of quantization_config, and the
+// method of a file that names none. A reader of checkpoints adds the first one to a configuration without
+// quantization_config, under its name.
+struct QuantFile {
+  std::string_view name, method;
+};
+inline constexpr QuantFile kQuantFiles[] = {
+    {"quantize_config.json", "gptq"}, {"quant_config.json", "awq"}, {"quantization_config.json", "auto-round"}};
+// Whether `config` has the settings of quantised tensors itself.
+bool has_quantization_config(const JsonObject& config);
+
 // Any thread.
 class QuantisedTensors {
  public:
-  // Null: `config` (config.json) has no quantization_config. Throws Error(kUnsupported) naming a method that is not
-  // read, Error(kInput) for a configuration that contradicts itself or the tensors: those of another method, or of any
-  // where there is no quantization_config.
+  // Null: `config` (config.json) has no quantization_config, nor one of kQuantFiles. Throws
+  // Error(kUnsupported) naming a method that is not read, Error(kInput) for a configuration that contradicts itself or
+  // the tensors: those of another method, or of any where there is no quantization_config.
   static std::unique_ptr<const QuantisedTensors> open(const JsonObject& config,
                                                       std::shared_ptr<const Safetensors> files);
   ~QuantisedTensors();

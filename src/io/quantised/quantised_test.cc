@@ -244,7 +244,7 @@ TEST(QuantisedTensors, RefusesWhatDoesNotFit) {
     c.quantisation()["weight_block_size"] = {48, 0};
     EXPECT_THAT(error_of([&] { c.open(); }), HasSubstr("weight_block_size: expected the rows and inputs of a block"));
     c.quantisation().erase("weight_block_size");
-    EXPECT_THAT(error_of([&] { c.open(); }), HasSubstr("weight_block_size: expected"));
+    EXPECT_THAT(c.error("mlp.gate_proj", 160, 64), HasSubstr("weight_block_size: expected"));
   }
   {
     ChangedCheckpoint c("vlm-fp8");
@@ -270,6 +270,127 @@ TEST(QuantisedTensors, RefusesWhatDoesNotFit) {
     c.of_layer(q + ".weight_scale").bytes[0] = '\x7f';
     EXPECT_THAT(c.error(q, 64, 64), HasSubstr("weight_scale\": holds scales that are infinite or not a number"));
   }
+}
+
+// The values of all matrices, one after the other.
+std::string values_digest(const ChangedCheckpoint& checkpoint) {
+  const auto quantised = checkpoint.open();
+  if (quantised == nullptr) return "none";
+  std::vector<float> all;
+  for (const std::string& module : quantised->modules()) {
+    const auto [n_out, n_in] = quantised->shape(module);
+    const size_t begin = all.size();
+    all.resize(begin + at(n_out * n_in));
+    quantised->matrix(module, n_out, n_in)->values(0, n_out, all.data() + begin);
+  }
+  return digest(all);
+}
+
+// Configurations of other programs, and other spellings, of the same tensors.
+TEST(QuantisedTensors, AreReadUnderOtherLabels) {
+  struct Label {
+    const char *fixture, *settings;
+  };
+  for (const auto& [fixture, settings] : {
+           Label{"gptq", R"({"quant_method": "auto-round", "packing_format": "auto_round:auto_gptq", "bits": 4,
+                             "group_size": 32, "sym": false, "data_type": "int", "autoround_version": "0.9.0"})"},
+           {"gptq", R"({"quant_method": "intel/auto-round", "bits": "4", "group_size": "32", "sym": "False"})"},
+           {"gptq", R"({"quant_method": "AUTO_ROUND", "backend": "auto_round:gptq:exllamav2", "bits": 4.0,
+                        "group_size": 32.0, "sym": 0, "extra_config": {"lm_head": {"bits": 16}}})"},
+           {"gptq-order", R"({"quant_method": "auto-round", "packing_format": "auto_round", "bits": 8, "group_size": 32,
+                              "sym": false})"},
+           {"gptq", R"({"bits": 4, "group_size": 32, "sym": false, "desc_act": false, "damp_percent": 0.01})"},
+           {"awq", R"({"quant_method": "auto-round", "packing_format": "auto_round:auto_awq", "bits": 4,
+                       "group_size": 32, "sym": true})"},
+           {"awq", R"({"zero_point": true, "q_group_size": 32, "w_bit": 4, "version": "GEMM"})"},
+           {"awq", R"({"quant_method": "AWQ", "bits": "4", "group_size": "32", "zero_point": "true"})"},
+       }) {
+    ChangedCheckpoint c(fixture);
+    const std::string expected = values_digest(c);
+    c.quantisation() = Json::parse(settings);
+    EXPECT_EQ(values_digest(c), expected) << fixture << settings;
+    for (const QuantFile& file : kQuantFiles) {  // in a file of its own
+      ChangedCheckpoint alone(fixture);
+      alone.config.erase("quantization_config");
+      alone.config[std::string(file.name)] = c.quantisation();
+      EXPECT_EQ(values_digest(alone), expected) << file.name << settings;
+    }
+  }
+}
+
+TEST(QuantisedTensors, AFileOfSettingsNamesItsMethod) {
+  ChangedCheckpoint c("gptq");
+  const std::string expected = values_digest(c);
+  c.config.erase("quantization_config");
+  Json& settings = c.config["quantize_config.json"];
+  settings = {{"bits", 4}, {"group_size", 32}, {"sym", false}};
+  EXPECT_EQ(values_digest(c), expected);
+  for (const char* bits : {" 4", "four", "4x", ""}) {
+    settings["bits"] = bits;
+    EXPECT_EQ(error_of([&] { c.open(); }),
+              "quantize_config.json: bits: expected an integer, found \"" + std::string(bits) + "\"");
+  }
+  c.tensors.clear();  // another program wrote it: no tensor is stored as codes
+  EXPECT_EQ(values_digest(c), "none");
+}
+
+TEST(QuantisedTensors, NumbersAndNamesOfOtherFormatsHaveManySpellings) {
+  ChangedCheckpoint blocks("fp8-blocks");
+  std::string expected = values_digest(blocks);
+  Json& size = blocks.quantisation()["weight_block_size"];
+  size = {size[0].dump(), size[1].get<double>()};
+  blocks.quantisation()["quant_method"] = "FP8", blocks.quantisation()["fmt"] = "E4M3";
+  EXPECT_EQ(values_digest(blocks), expected);
+  ChangedCheckpoint packed("ct-packed");
+  expected = values_digest(packed);
+  Json& weights = packed.quantisation()["config_groups"]["group_0"]["weights"];
+  weights["num_bits"] = "4", weights["symmetric"] = "True", weights["type"] = "INT";
+  weights["group_size"] = weights["group_size"].dump();
+  packed.quantisation()["quant_method"] = "compressed_tensors";
+  EXPECT_EQ(values_digest(packed), expected);
+}
+
+TEST(QuantisedTensors, OtherLayoutsOfAutoRoundAreRefusedByName) {
+  ChangedCheckpoint c("gptq");
+  c.quantisation() = {{"quant_method", "auto-round"}, {"bits", 4}, {"group_size", 32}, {"sym", true}};
+  c.quantisation()["packing_format"] = "auto_round:llm_compressor";
+  EXPECT_THAT(error_of([&] { c.open(); }),
+              HasSubstr("packing_format: expected auto_round:auto_gptq, auto_round:auto_awq"));
+  c.quantisation()["packing_format"] = "auto_round:auto_gptq";
+  c.quantisation()["data_type"] = "mx_fp";
+  EXPECT_THAT(error_of([&] { c.open(); }), HasSubstr("data_type: expected \"int\""));
+}
+
+// weight F8_E4M3 with one factor, under either name, or one of each row.
+TEST(QuantisedTensors, Fp8MayHaveOneFactorAMatrix) {
+  for (const char* method : {"fp8", "FBGEMM_FP8"}) {
+    for (const char* name : {"weight_scale", "weight_scale_inv"}) {
+      for (const std::vector<int64_t>& shape : {std::vector<int64_t>{}, {1}, {1, 1}, {2}, {2, 1}}) {
+        ChangedCheckpoint c("fp8-blocks");
+        c.config["quantization_config"] = {{"quant_method", method}, {"activation_scheme", "static"}};
+        c.tensors.clear();
+        c.tensors["a.weight"] = {"F8_E4M3", {2, 3}, "\x38\x40\x44\xb8\x30\x01"};  // 1 2 3 -1 0.5 2^-9
+        const size_t n = shape.empty() || shape[0] == 1 ? 1 : 2;
+        c.tensors[std::string("a.") + name] = {"F32", shape, std::string(4 * n, '\0')};
+        for (size_t i = 0; i < n; ++i) c.tensors[std::string("a.") + name].set<float>(i, i == 0 ? 0.5f : 4.0f);
+        c.tensors["a.input_scale"] = {"F32", {}, std::string(4, '\1')};
+        const auto quantised = c.open();
+        EXPECT_EQ(quantised->name(), "FP8");
+        EXPECT_EQ(quantised->modules(), std::vector<std::string>{"a"});
+        std::vector<float> values(6);
+        quantised->matrix("a", 2, 3)->values(0, 2, values.data());
+        const float s = n == 1 ? 0.5f : 4.0f;
+        EXPECT_EQ(values, (std::vector<float>{0.5f, 1, 1.5f, -s, 0.5f * s, s / 512})) << name;
+        c.tensors[std::string("a.") + name].set<float>(0, INFINITY);
+        EXPECT_THAT(error_of([&] { c.open()->matrix("a", 2, 3); }), HasSubstr("infinite or not a number"));
+      }
+    }
+  }
+  ChangedCheckpoint c("fp8-blocks");
+  c.config["quantization_config"] = {{"quant_method", "fp8"}};
+  c.tensors.clear();
+  c.tensors["a.weight"] = {"F8_E4M3", {2, 3}, std::string(6, '\1')};
+  EXPECT_THAT(error_of([&] { c.open()->matrix("a", 2, 3); }), HasSubstr("a.weight_scale_inv\": not there"));
 }
 
 TEST(QuantisedTensors, RefusesOtherMethodsByName) {
