@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/config_json.h"
 #include "base/error.h"
 #include "base/ordered_json.h"
 #include "base/request_limits.h"
@@ -90,10 +91,10 @@ std::string read_text_file(const std::filesystem::path& path, int64_t max_bytes)
     }
   }
   if (in.bad()) throw Error(ErrorCode::kIo, path.string() + ": reading failed: " + std::strerror(errno));
-  return text;
+  return checked_text(std::move(text), path.string());
 }
 
-Json load_json(const std::filesystem::path& path) { return parse_json(read_text_file(path), path.string()); }
+Json load_json(const std::filesystem::path& path) { return parse_config_json(read_text_file(path), path.string()); }
 
 std::vector<std::string> read_json_lines(
     std::string_view text, const std::string& file,

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
+#include "base/config_json.h"
 #include "base/error.h"
 #include "io/safetensors.h"
 
@@ -196,6 +197,10 @@ std::vector<SafetensorsEntry> parse_safetensors_header(std::span<const std::byte
   if (head.size() < sizeof length) {
     throw Error(ErrorCode::kInput, std::string(where) + ": expected a safetensors file, found only " +
                                        std::to_string(head.size()) + " bytes");
+  }
+  const std::string_view beginning(reinterpret_cast<const char*>(head.data()), head.size());
+  if (const std::string reason = lfs_pointer_reason(beginning); !reason.empty()) {
+    throw Error(ErrorCode::kInput, std::string(where) + ": " + reason);
   }
   std::memcpy(&length, head.data(), sizeof length);
   if (length > static_cast<uint64_t>(kMaxHeaderBytes) || length > head.size() - sizeof length) {

@@ -74,7 +74,7 @@ class Commands(ProgramTest):
     def test_flags_from_environment_and_file(self):
         ask = ("run", "-m", MODEL, "-i", PAGE, "--json", "--ignore-eos", "What is the TOTAL?")
         self.assertEqual(self.json(*ask, env={"VLCACHE_MAX_TOKENS": "3"})["tokens"]["generated"], 3)
-        config = self.write("flags.toml", "[run]\nmax-tokens = 5\nkv-mode = \"static\"\n")
+        config = self.write("flags.toml", "\ufeff[run]\nmax-tokens = 5\nkv-mode = \"static\"\n")
         r = self.json("--config", config, *ask)
         self.assertEqual((r["tokens"]["generated"], r["kv"]["mode"]), (5, "static"))
         self.assertEqual(self.json("--config", config, *ask, "--max-tokens", "2")["tokens"]["generated"], 2)

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/config_json.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/flags/command.h"
@@ -36,7 +37,7 @@ void for_each_line(const std::string& path,
   std::string line;
   for (int64_t number = 1; std::getline(in, line); ++number) {
     const std::string where = path + ": line " + std::to_string(number);
-    each(parse_json(line, where), where);
+    each(parse_json(number == 1 ? without_bom(line) : line, where), where);
   }
 }
 

@@ -6,10 +6,15 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
+#include <istream>
+#include <iterator>
+#include <memory>
 #include <optional>
+#include <sstream>
 #include <string_view>
 #include <utility>
 
+#include "base/config_json.h"
 #include "base/error.h"
 #include "base/nearest.h"
 #include "cli/flags/command_info.h"
@@ -118,6 +123,15 @@ void add_completions_command(const CLI::App& app, const Command& root, std::stri
     std::fputs((shell == "man" ? man_page(info) : shell_completions(info, shell)).c_str(), stdout);
   });
 }
+
+// TOML in UTF-8, with or without a byte order mark, which editors of Windows write.
+class TomlText : public CLI::ConfigTOML {
+ public:
+  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
+    std::istringstream text(checked_text(std::string(std::istreambuf_iterator<char>(input), {}), "--config"));
+    return CLI::ConfigTOML::from_config(text);
+  }
+};
 
 // CLI11 calls every configuration file INI, and unknown keys in it "run.no-such-flag", "no-such-command.++".
 std::string config_problem(std::string what) {
@@ -287,6 +301,7 @@ int run_command_line(int argc, char** argv, const std::function<void(const Comma
   });
   app.set_config("--config", "", "TOML file of flags, in a section per command: [run] max-tokens = 64 (default: none)")
       ->type_name("FILE");
+  app.config_formatter(std::make_shared<TomlText>());
   app.allow_config_extras(CLI::config_extras_mode::error);  // a typo must not silently change the run
   app.fallthrough();
   describe(Command(&app));

@@ -8,7 +8,9 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
+#include "base/config_json.h"
 #include "base/error.h"
 
 namespace vlcache {
@@ -42,6 +44,7 @@ bool LineSource::take(std::string& line) {
   if (last) end = buffer_.size();
   if (end == std::string::npos) return false;
   line.assign(buffer_, begin_, end - begin_);
+  if (std::exchange(at_first_, false)) line.erase(0, line.size() - without_bom(line).size());
   begin_ = scanned_ = last ? end : end + 1;
   return true;
 }

@@ -20,8 +20,9 @@ class LineSource {
   LineSource(const LineSource&) = delete;
   LineSource& operator=(const LineSource&) = delete;
 
-  // The next line, without its line break; the last line needs none. Returns false at the end of the input, when
-  // `stopped` returns true, and without `wait` when there is no complete line yet. Throws Error(kIo) if reading fails.
+  // The next line, without its line break; the last line needs none, and the first one loses its byte order mark.
+  // Returns false at the end of the input, when `stopped` returns true, and without `wait` when there is no complete
+  // line yet. Throws Error(kIo) if reading fails.
   bool next(std::string& line, bool wait);
 
  private:
@@ -30,7 +31,7 @@ class LineSource {
 
   int fd_;
   bool owned_ = false;
-  bool at_end_ = false;
+  bool at_end_ = false, at_first_ = true;
   Stopped stopped_;
   std::string buffer_;
   size_t begin_ = 0;    // of the next line in buffer_

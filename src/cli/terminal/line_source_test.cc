@@ -74,6 +74,18 @@ TEST_F(LineSourceTest, StopsWaitingWhenCancelled) {
   EXPECT_EQ(asked, 3);
 }
 
+TEST_F(LineSourceTest, AMarkBeforeTheFirstLineIsLeftOut) {
+  LineSource source(reader(), {});
+  std::string line;
+  write("\xef\xbb");
+  EXPECT_FALSE(source.next(line, false));
+  write("\xbf{}\n\xef\xbb\xbf{}\n");
+  EXPECT_TRUE(source.next(line, true));
+  EXPECT_EQ(line, "{}");
+  EXPECT_TRUE(source.next(line, true));
+  EXPECT_EQ(line, "\xef\xbb\xbf{}");
+}
+
 TEST_F(LineSourceTest, ReadsFilesAndRejectsMissingOnes) {
   const std::string path = testing::TempDir() + "vlcache_line_source_" + std::to_string(::getpid());
   std::ofstream(path) << "a\nb";

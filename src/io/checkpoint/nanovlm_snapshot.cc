@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/config_json.h"
 #include "base/error.h"
 #include "io/checkpoint/hf_snapshot.h"
 
@@ -73,7 +74,8 @@ NamedJson NanoVlmSnapshot::config() const {
 
 // {"image_token": "<|image|>", ...}. The first models have none: there images have a token that no vocabulary has.
 OrderedJson NanoVlmSnapshot::extra_tokens() const {
-  const OrderedJson config = parse_ordered_json(read_text_file(dir_ / "config.json", kMaxConfigBytes), config_path());
+  const OrderedJson config =
+      parse_ordered_config_json(read_text_file(dir_ / "config.json", kMaxConfigBytes), config_path());
   const auto found = config.find("vlm_extra_tokens");
   if (found == config.end() || found->is_null()) return {{"image_token", kImageToken}};
   const bool valid = found->is_object() && std::all_of(found->begin(), found->end(),
@@ -125,7 +127,7 @@ bool is_nanovlm_snapshot(const fs::path& dir) {
   const fs::path path = dir / "config.json";
   if (!fs::is_regular_file(path, ec)) return false;
   try {
-    const Json config = parse_json(read_text_file(path, kMaxConfigBytes), path.string());
+    const Json config = parse_config_json(read_text_file(path, kMaxConfigBytes), path.string());
     return config.is_object() && !config.contains("model_type") && config.contains("vit_hidden_dim") &&
            config.contains("lm_hidden_dim");
   } catch (const Error&) {

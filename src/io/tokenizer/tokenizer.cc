@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/config_json.h"
 #include "base/error.h"
 #include "base/format.h"
 #include "base/json.h"
@@ -190,7 +191,7 @@ Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 
 Tokenizer Tokenizer::from_json(std::string_view text, std::string_view where) {
-  const Json json = parse_json(text, where);
+  const Json json = parse_config_json(text, where);
   const JsonObject root(json, std::string(where));
   if (root.string("version", "1.0") != "1.0") root.fail("version", "\"1.0\"");
   return Tokenizer(std::make_unique<Parts>(root, std::string(where)));

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <optional>
 
+#include "base/config_json.h"
 #include "base/error.h"
 
 namespace vlcache {
@@ -119,6 +120,7 @@ std::string read_password(const std::filesystem::path& path) {
   line.resize(static_cast<size_t>(in.gcount()));
   line.resize(std::min(line.size(), line.find('\n')));
   if (line.ends_with('\r')) line.pop_back();
+  line.erase(0, line.size() - without_bom(line).size());
   if (!line.empty() && line.size() <= kMaxPasswordBytes) return line;
   throw Error(ErrorCode::kInput, path.string() + ": expected Redis' password in the first line, found " +
                                      (line.empty() ? "nothing" : "more than 4096 bytes"));
