@@ -202,6 +202,112 @@ TEST_F(HfSnapshotTest, FindsImageSettingsWhereTransformersDoes) {
   EXPECT_EQ(checkpoint().image_settings().where(), (dir_ / "processor_config.json").string() + ": image_processor");
 }
 
+// In place of each file that is read, and in the cache of Hugging Face or not.
+TEST_F(HfSnapshotTest, PointersOfGitLfsAreNamed) {
+  const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n";
+  using Read = std::function<void(const Checkpoint&)>;
+  const Read config = [](const Checkpoint&c) { c.config(); }, tensors = [](const Checkpoint&c) { c.tensors(); },
+             tokenizer = [](const Checkpoint&c) { c.tokenizer(); },
+             tokenizer_config = [](const Checkpoint&c) { c.tokenizer_config(); },
+             templates = [](const Checkpoint&c) { c.chat_templates(); },
+             image = [](const Checkpoint&c) { c.image_settings(); },
+             video = [](const Checkpoint&c) { c.video_settings(); },
+             generation = [](const Checkpoint&c) { c.generation_config(); };
+  for (const auto& file : {std::pair{"config.json", config},
+                           {"quantize_config.json", config},
+                           {"model.safetensors", tensors},
+                           {"model.safetensors.index.json", tensors},
+                           {"tokenizer.json", tokenizer},
+                           {"tokenizer.model", tokenizer},
+                           {"tokenizer_config.json", tokenizer_config},
+                           {"special_tokens_map.json", tokenizer_config},
+                           {"added_tokens.json", tokenizer_config},
+                           {"chat_template.jinja", templates},
+                           {"chat_template.json", templates},
+                           {"additional_chat_templates/t.jinja", templates},
+                           {"tokenizer_config.json", templates},
+                           {"preprocessor_config.json", image},
+                           {"processor_config.json", image},
+                           {"video_preprocessor_config.json", video},
+                           {"generation_config.json", generation}}) {
+    const std::string name = file.first;
+    const Read& read = file.second;
+    write("config.json", "{}");
+    write(name, pointer);
+    EXPECT_THAT(error_of([&] { read(checkpoint()); }),
+                HasSubstr("it is a Git LFS pointer, not the file itself: run git"))
+        << name;
+    EXPECT_THAT(error_of([&] { read(checkpoint()); }), HasSubstr((dir_ / name).string()));
+    std::filesystem::remove(dir_ / name);
+  }
+}
+
+TEST_F(HfSnapshotTest, ADownloadThatBrokeOffSaysSo) {
+  const std::filesystem::path repository = dir_ / "models--acme--doc", snapshot = repository / "snapshots" / "1";
+  const auto error = [&](const auto& read) { return error_of([&] { read(Checkpoint(snapshot)); }); };
+  const auto tensors = [](const Checkpoint& c) { c.tensors(); };
+  const auto config = [](const Checkpoint& c) { c.config(); };
+  const auto generation = [](const Checkpoint& c) { c.generation_config(); };
+  const auto tokenizer = [](const Checkpoint& c) { c.tokenizer(); };
+  const auto says = HasSubstr("; its download is incomplete, fetch the rest with: hf download acme/doc");
+  EXPECT_THAT(error(config), says) << "nothing is there";
+  std::filesystem::create_directories(snapshot);
+  std::filesystem::create_directories(repository / "blobs");
+  EXPECT_THAT(error(config), says);
+  std::filesystem::create_symlink("../../blobs/c", snapshot / "config.json");
+  EXPECT_THAT(error(config), testing::AllOf(says, HasSubstr("config.json: a link to a file that does not exist")));
+  std::ofstream(repository / "blobs" / "c") << "{}";
+  EXPECT_EQ(error(config), "no error");
+  EXPECT_THAT(error(tensors), says);
+  std::filesystem::create_symlink("../../blobs/g", snapshot / "generation_config.json");
+  EXPECT_THAT(error(generation), testing::AllOf(says, HasSubstr("generation_config.json: a link")));
+  std::ofstream(snapshot / "model.safetensors.index.json") << R"({"weight_map": {"a": "1.safetensors"}})";
+  EXPECT_THAT(error(tensors), testing::AllOf(says, HasSubstr("\"1.safetensors\", which does not exist")));
+  std::filesystem::create_symlink("../../blobs/s", snapshot / "1.safetensors");
+  EXPECT_THAT(error(tensors), says);
+  // Whole, as far as can be told: other weights and other tokenizers.
+  std::filesystem::remove(snapshot / "model.safetensors.index.json");
+  std::ofstream(snapshot / "pytorch_model.bin") << "x";
+  EXPECT_THAT(error(tensors), testing::AllOf(HasSubstr("are not read)"), testing::Not(says)));
+  EXPECT_THAT(error(tokenizer), testing::Not(says));
+  std::ofstream(repository / "blobs" / "t.incomplete") << "x";
+  EXPECT_THAT(error(tokenizer), says);
+  EXPECT_THAT(error(tensors), says);
+  // A folder of hf download --local-dir.
+  std::filesystem::create_directories(dir_ / ".cache" / "huggingface" / "download");
+  EXPECT_THAT(error_of([&] { checkpoint().config(); }), testing::Not(HasSubstr("incomplete")));
+  write(".cache/huggingface/download/a.incomplete", "x");
+  EXPECT_THAT(error_of([&] { checkpoint().config(); }), HasSubstr("hf download ORG/NAME --local-dir " + dir_.string()));
+}
+
+TEST_F(HfSnapshotTest, SettingsOfCodesMayStandInAFileOfTheirOwn) {
+  write("config.json", R"({"a": 1})");
+  const std::string print = checkpoint().fingerprint();
+  write("quant_config.json", R"({"w_bit": 4})");
+  EXPECT_EQ(checkpoint().config().object("quant_config.json").integer("w_bit"), 4);
+  EXPECT_NE(checkpoint().fingerprint(), print);
+  write("quant_config.json", "[]");
+  EXPECT_EQ(error_of([&] { checkpoint().config(); }),
+            (dir_ / "quant_config.json").string() + ": expected a JSON object");
+  for (const char* own : {R"({"quantization_config": {}})", R"({"text_config": {"compression_config": {}}})"}) {
+    write("config.json", own);
+    EXPECT_FALSE(checkpoint().config().has("quant_config.json")) << "config.json counts";
+  }
+}
+
+TEST_F(HfSnapshotTest, ConfigurationsAreReadAsPythonWritesThem) {
+  write("config.json", "\xef\xbb\xbf{\"a\": NaN, \"b\": [Infinity]}");
+  EXPECT_EQ(error_of([&] { checkpoint().config().number("a"); }),
+            (dir_ / "config.json").string() + ": a: expected a number, found \"NaN\"");
+  write("tokenizer_config.json", R"({"eos_token": "<e>", "model_max_length": Infinity})");
+  EXPECT_EQ(checkpoint().tokenizer_config().names.at("eos_token"), "<e>");
+  write("chat_template.json", R"({"chat_template": "T", "x": -Infinity})");
+  EXPECT_EQ(checkpoint().chat_templates().at("default"), "T");
+  std::filesystem::remove(dir_ / "chat_template.json");
+  write("chat_template.jinja", "\xef\xbb\xbfT");
+  EXPECT_EQ(checkpoint().chat_templates().at("default"), "T");
+}
+
 TEST_F(HfSnapshotTest, FingerprintIsOfConfigurationAndWeights) {
   EXPECT_EQ(checkpoint().fingerprint(), "") << "no config.json";
   write("config.json", "{}");

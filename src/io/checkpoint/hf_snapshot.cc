@@ -1,11 +1,15 @@
 #include "io/checkpoint/hf_snapshot.h"
 
 #include <algorithm>
+#include <fstream>
 #include <optional>
 #include <vector>
 
+#include "base/config_json.h"
 #include "base/error.h"
+#include "io/checkpoint/download.h"
 #include "io/checkpoint/fingerprint.h"
+#include "io/quantised/quantised_tensors.h"
 
 namespace vlcache {
 namespace {
@@ -17,18 +21,20 @@ using Templates = std::map<std::string, std::string>;
 constexpr int64_t kMaxTemplateFileBytes = 16 << 20;
 
 bool is_file(const fs::path& path) {
+  check_link(path);
   std::error_code ec;
   return fs::is_regular_file(path, ec);
 }
 
 bool path_exists(const fs::path& path) {
+  check_link(path);
   std::error_code ec;
   return fs::exists(path, ec);
 }
 
 // "chat_template": a string, or a list of {name, template}.
 Templates templates_in(const fs::path& path) {
-  const Json json = parse_json(read_text_file(path, kMaxTemplateFileBytes), path.string());
+  const Json json = parse_config_json(read_text_file(path, kMaxTemplateFileBytes), path.string());
   const JsonObject object(json, path.string());
   const Json* value = object.find("chat_template");
   if (value == nullptr) return {};
@@ -46,7 +52,7 @@ Templates templates_in(const fs::path& path) {
 // The keys in the order of the file; no keys if it does not exist.
 OrderedJson optional_object(const fs::path& path) {
   if (!path_exists(path)) return OrderedJson::object();
-  OrderedJson json = parse_ordered_json(read_text_file(path), path.string());
+  OrderedJson json = parse_ordered_config_json(read_text_file(path), path.string());
   if (!json.is_object()) throw Error(ErrorCode::kInput, path.string() + ": expected a JSON object");
   return json;
 }
@@ -70,12 +76,31 @@ class HfSnapshot : public CheckpointReader {
 
  private:
   void check_is_model() const;
+  fs::path quantisation_file(const Json& config) const;
   std::optional<NamedJson> processor_part(std::string_view name) const;
 
   fs::path dir_, tokenizer_dir_;
 };
 
 constexpr const char* kNotRead = "are not supported; expected a Hugging Face snapshot directory with safetensors";
+
+bool has_other_weights(const fs::path& dir) {
+  std::error_code ec;
+  for (const auto& entry : fs::directory_iterator(dir, ec)) {
+    const fs::path kind = entry.path().extension();
+    if (kind == ".bin" || kind == ".pt" || kind == ".pth" || kind == ".safetensors") return true;
+  }
+  return false;
+}
+
+// Throws Error(kInput) where a pointer of Git LFS stands in place of a binary file.
+void check_no_pointer(const fs::path& path) {
+  std::string beginning(1024, ' ');
+  std::ifstream(path, std::ios::binary).read(beginning.data(), std::ssize(beginning));
+  const size_t end = beginning.find_last_not_of(' ') + 1;
+  const std::string reason = lfs_pointer_reason(beginning.substr(0, end));
+  if (!reason.empty()) throw Error(ErrorCode::kInput, path.string() + ": " + reason);
+}
 
 // For ORG/NAME, which the local cache of Hugging Face lacks, too.
 std::string fetch_hint(const fs::path& dir) {
@@ -91,18 +116,21 @@ void HfSnapshot::check_is_model() const {
   if (is_gguf(dir_)) throw Error(ErrorCode::kUnsupported, dir_.string() + ": GGUF files " + kNotRead);
   if (!fs::is_directory(dir_, ec)) {
     throw Error(ErrorCode::kNotFound, dir_.string() + ": expected a model directory (config.json, tokenizer.json, " +
-                                          "model.safetensors, ...), found no such directory" + fetch_hint(dir_));
+                                          "model.safetensors, ...), found no such directory" + fetch_hint(dir_) +
+                                          incomplete_hint(dir_, true));
   }
   if (!is_file(dir_ / "config.json")) {
     for (const auto& entry : fs::directory_iterator(dir_, ec)) {
       if (is_gguf(entry.path()))
         throw Error(ErrorCode::kUnsupported, entry.path().string() + ": GGUF files " + kNotRead);
     }
-    throw Error(ErrorCode::kNotFound, dir_.string() + ": no config.json: not a model directory");
+    throw Error(ErrorCode::kNotFound,
+                dir_.string() + ": no config.json: not a model directory" + incomplete_hint(dir_, true));
   }
 }
 
-// Of config.json and the *.safetensors files in the order of their names.
+// Of the *.safetensors files in the order of their names, config.json, and the settings of quantised tensors that it
+// lacks.
 std::string HfSnapshot::fingerprint() const {
   if (!is_file(dir_ / "config.json")) return "";
   std::vector<fs::path> files;
@@ -111,13 +139,32 @@ std::string HfSnapshot::fingerprint() const {
   }
   std::ranges::sort(files);
   files.push_back(dir_ / "config.json");
+  try {
+    if (fs::path file = quantisation_file(load_json(dir_ / "config.json")); !file.empty()) files.push_back(file);
+  } catch (const Error&) {  // as config() says
+  }
   return fingerprint_of(files);
+}
+
+// The file that has the settings of quantised tensors where config.json has none; empty: there is none.
+fs::path HfSnapshot::quantisation_file(const Json& config) const {
+  if (!config.is_object() || has_quantization_config(JsonObject(config, dir_.string()))) return {};
+  for (const QuantFile& file : kQuantFiles) {
+    if (is_file(dir_ / file.name)) return dir_ / file.name;
+  }
+  return {};
 }
 
 NamedJson HfSnapshot::config() const {
   check_is_model();
   const fs::path path = dir_ / "config.json";
-  return {.json = load_json(path), .where = path.string()};
+  NamedJson config{.json = load_json(path), .where = path.string()};
+  if (const fs::path file = quantisation_file(config.json); !file.empty()) {
+    Json settings = load_json(file);
+    if (!settings.is_object()) throw Error(ErrorCode::kInput, file.string() + ": expected a JSON object");
+    config.json[file.filename().string()] = std::move(settings);
+  }
+  return config;
 }
 
 std::optional<Json> HfSnapshot::generation_config() const {
@@ -146,7 +193,8 @@ NamedJson HfSnapshot::image_settings() const {
     throw Error(ErrorCode::kNotFound,
                 dir_.string() +
                     ": expected preprocessor_config.json, or processor_config.json with image_processor in it; "
-                    "found neither");
+                    "found neither" +
+                    incomplete_hint(dir_, false));
   }
   return {.json = load_json(own), .where = own.string()};
 }
@@ -165,15 +213,27 @@ Safetensors HfSnapshot::tensors() const {
   check_is_model();
   const fs::path whole = dir_ / "model.safetensors", index = dir_ / "model.safetensors.index.json";
   if (is_file(whole)) return Safetensors::open(whole);
-  if (is_file(index)) return Safetensors::open_index(index);
+  if (is_file(index)) {
+    try {
+      return Safetensors::open_index(index);
+    } catch (const Error& e) {
+      const std::string hint = e.code() == ErrorCode::kNotFound ? incomplete_hint(dir_, true) : "";
+      if (hint.empty()) throw;
+      throw Error(e.code(), e.what() + hint);
+    }
+  }
   throw Error(ErrorCode::kNotFound,
               dir_.string() + ": neither model.safetensors nor model.safetensors.index.json is there (other formats " +
-                  "of weights are not read)");
+                  "of weights are not read)" + incomplete_hint(dir_, !has_other_weights(dir_)));
 }
 
 TokenizerText HfSnapshot::tokenizer() const {
   const fs::path path = tokenizer_dir_ / "tokenizer.json";
-  if (!path_exists(path) && is_file(tokenizer_dir_ / "tokenizer.model")) {
+  if (const std::string hint = path_exists(path) ? "" : incomplete_hint(tokenizer_dir_, false); !hint.empty()) {
+    throw Error(ErrorCode::kNotFound, path.string() + ": no such file" + hint);
+  }
+  if (const fs::path pieces = tokenizer_dir_ / "tokenizer.model"; !path_exists(path) && is_file(pieces)) {
+    check_no_pointer(pieces);
     throw Error(ErrorCode::kNotFound,
                 path.string() +
                     ": no such file, only tokenizer.model (SentencePiece); transformers converts it: "
