@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "base/config_json.h"
 #include "base/error.h"
 #include "base/fuzz_target.h"
 #include "model/config.h"
@@ -9,7 +10,7 @@
 FUZZ_TARGET(config) {
   using namespace vlcache;
   try {
-    const Json json = parse_json({reinterpret_cast<const char*>(data), size}, "fuzz");
+    const Json json = parse_config_json({reinterpret_cast<const char*>(data), size}, "fuzz");
     const ModelConfig config = parse_model_config(json, "fuzz");
     const TextConfig& t = config.text;
     if (t.layers.size() != static_cast<size_t>(t.n_layers)) std::abort();

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "base/config_json.h"
 #include "base/error.h"
 #include "base/fuzz_target.h"
 #include "model/config.h"
@@ -13,7 +14,7 @@ FUZZ_TARGET(generation_config) {
   using namespace vlcache;
   static const Json kConfig{{"model_type", "llama"}, {"eos_token_id", 2}, {"bos_token_id", 1}};
   try {
-    const Json json = parse_json({reinterpret_cast<const char*>(data), size}, "fuzz");
+    const Json json = parse_config_json({reinterpret_cast<const char*>(data), size}, "fuzz");
     const ModelConfig config = parse_model_config(kConfig, "fuzz", &json);
     for (const int32_t id : config.generation.eos_token_ids) {
       if (id < 0 || id >= config.text.vocab_size) std::abort();

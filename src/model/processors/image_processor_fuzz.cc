@@ -1,6 +1,7 @@
 // Fuzzes preprocessor_config.json and video_preprocessor_config.json: settings that a processor accepts must use a
 // small image without more than an Error. A small allowance of pixels keeps every input quick: inputs within the usual
 // allowance take minutes in a sanitized build.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -35,6 +36,12 @@ void show_video(const JsonObject& config, VideoProcessor::Kind kind) {
   const VideoProcessor processor(kind, config);
   const std::vector<int64_t> indices = processor.sample({.n_frames = 37, .fps = 11}, {});
   if (indices.empty() || indices.front() < 0 || indices.back() >= 37) std::abort();
+  const ShownFrames shown =
+      processor.choose({.n_frames = 4, .fps = 0.4, .times = {0, 0.1, 0.1, 7}, .end = 10}, {.max_frames = 50});
+  if (shown.indices.empty() || shown.indices.back() > 3 || !std::ranges::is_sorted(shown.indices) ||
+      !std::ranges::is_sorted(shown.seconds) || shown.seconds.size() != shown.indices.size()) {
+    std::abort();
+  }
   const Extent size = processor.extent({.height = 30, .width = 50}, std::ssize(indices), {.most = 9});
   if (size.height < 1 || size.width < 1 || size.height > kPixels / size.width) return;
   const ImageTiles unit = processor.unit({{Image(size.width, size.height)}}, {.height = 30, .width = 50});
