@@ -9,6 +9,8 @@
 
 #include "base/config_json.h"
 #include "base/error.h"
+#include "base/json_fault.h"
+#include "base/lone_surrogates.h"
 #include "base/ordered_json.h"
 #include "base/request_limits.h"
 
@@ -18,7 +20,10 @@ namespace {
 template <typename AnyJson>
 std::string shown(const AnyJson& value) {
   const std::string text = value.dump(-1, ' ', false, AnyJson::error_handler_t::replace);
-  return text.size() <= 60 ? text : text.substr(0, 57) + "...";
+  if (text.size() <= 60) return text;
+  size_t end = 57;
+  while ((static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // whole characters
+  return text.substr(0, end) + "...";
 }
 
 }  // namespace
@@ -53,12 +58,14 @@ std::string shown_json(const nlohmann::ordered_json& value) { return shown(value
 
 Json parse_json(std::string_view text, std::string_view where) {
   check_json_depth(text, where);
+  std::string changed;
+  const std::string_view whole = with_whole_pairs(text, changed);
   try {
-    return Json::parse(text.begin(), text.end());
+    return Json::parse(whole.begin(), whole.end());
   } catch (const Json::parse_error& e) {
-    throw Error(ErrorCode::kInput, std::string(where) + ": not valid JSON at byte " + std::to_string(e.byte));
+    throw_json_fault(text, where, e.byte, e.what());
   } catch (const Json::exception& e) {
-    throw Error(ErrorCode::kInput, std::string(where) + ": not valid JSON (" + e.what() + ")");
+    throw_json_fault(text, where, std::nullopt, e.what());
   }
 }
 

@@ -5,6 +5,8 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/json_fault.h"
+#include "base/lone_surrogates.h"
 
 namespace vlcache {
 namespace {
@@ -179,14 +181,16 @@ int64_t n_json_texts() { return t_texts; }
 OrderedJson read_ordered_json(std::string_view text, std::string_view where, const OrderedJsonOptions& options) {
   ++t_texts;
   check_json_depth(text, where);
+  std::string changed;
+  const std::string_view whole = with_whole_pairs(text, changed);
   try {
     Builder builder(where, options);
-    OrderedJson::sax_parse(text.begin(), text.end(), &builder);
+    OrderedJson::sax_parse(whole.begin(), whole.end(), &builder);
     return builder.take();
   } catch (const OrderedJson::parse_error& e) {
-    throw Error(ErrorCode::kInput, std::string(where) + ": not valid JSON at byte " + std::to_string(e.byte));
+    throw_json_fault(text, where, e.byte, e.what());
   } catch (const OrderedJson::exception& e) {
-    throw Error(ErrorCode::kInput, std::string(where) + ": not valid JSON (" + e.what() + ")");
+    throw_json_fault(text, where, std::nullopt, e.what());
   }
 }
 

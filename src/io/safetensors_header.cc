@@ -8,6 +8,7 @@
 
 #include "base/config_json.h"
 #include "base/error.h"
+#include "base/lone_surrogates.h"
 #include "io/safetensors.h"
 
 namespace vlcache {
@@ -213,7 +214,9 @@ std::vector<SafetensorsEntry> parse_safetensors_header(std::span<const std::byte
     throw Error(ErrorCode::kInput, std::string(where) + ": header does not begin with '{': not a safetensors file");
   }
   HeaderReader reader(where);
-  nlohmann::json::sax_parse(text, text + length, &reader);
+  std::string changed;
+  const std::string_view header = with_whole_pairs({text, static_cast<size_t>(length)}, changed);
+  nlohmann::json::sax_parse(header.begin(), header.end(), &reader);
   std::vector<SafetensorsEntry> entries = reader.take();
   const int64_t data_begin = static_cast<int64_t>(sizeof length + length);
   for (SafetensorsEntry& e : entries) check_entry(e, file_bytes - data_begin, where);
