@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/file_url.h"
 
 namespace vlcache {
 namespace {
@@ -29,7 +30,7 @@ bool is_below(const fs::path& path, const fs::path& folder) {
 
 ImageSource::ImageSource(const ImageSourceOptions& options) : limits_(options.limits) {
   for (const std::string& prefix : options.url_prefixes) {
-    const std::optional<Url> url = parse_url(prefix);
+    const std::optional<Url> url = parse_url(with_escapes(prefix));
     if (!url || !url->path.ends_with('/') || !url->query.empty()) {
       throw Error(
           ErrorCode::kInput,
@@ -88,11 +89,9 @@ std::vector<std::byte> ImageSource::read_file(const std::string& path, const std
 std::vector<std::byte> ImageSource::read(const std::string& url, const std::string& where, FileKind kind,
                                          const std::function<bool()>& cancelled) const {
   if (is_data_uri(url) || (url_prefixes_.empty() && path_prefixes_.empty())) return decode_data_uri(url, where, kind);
-  if (url.starts_with("file:///")) {
-    const std::optional<std::string> path = percent_decoded(std::string_view(url).substr(7));
-    return read_file(path.value_or(""), where);
-  }
-  const std::optional<Url> parsed = parse_url(url);
+  if (const std::optional<std::string> path = path_of_file_url(url)) return read_file(*path, where);
+  if (url.starts_with("file:///")) return read_file("", where);  // an escape that names no file
+  const std::optional<Url> parsed = parse_url(with_escapes(url));
   if (!parsed || !allows(*parsed)) {
     throw Error(ErrorCode::kInput,
                 where + ": expected a data URI, or a URL of a place that this server reads from (--image-url-prefix)");

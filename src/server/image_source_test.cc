@@ -59,6 +59,14 @@ TEST_F(Files, AreReadBelowTheFolderOnly) {
   EXPECT_EQ(text_of(source.read(url("open/a%20b.png"), "here")), "open/a b.png");
   EXPECT_EQ(text_of(source.read(url("open/sub/c"), "here")), "open/sub/c");
   EXPECT_EQ(text_of(source.read(url("open/inner"), "here")), "open/sub/c");
+  const std::string path = dir_.string();
+  for (const std::string& same :
+       {"file://localhost" + path + "/open/a%20b.png", "FILE://" + path + "/open/a b.png",
+        "file:" + path + "/open/a%20b.png", "File://LocalHost" + path + "/open/sub/../a b.png"}) {
+    EXPECT_EQ(text_of(source.read(same, "here")), "open/a b.png") << same;
+    const std::string up = same.substr(0, same.find("/open")) + "/open/%2e%2e/secret";
+    EXPECT_TRUE(says(problem(source, up), kNoFile)) << up;
+  }
   for (const char* name :
        {"secret", "open/../secret", "open/%2e%2e/secret", "open/link", "open/up/secret", "open-not/d", "open", "open/",
         "open/sub", "open/pipe", "open/none", "open/a%00b", "open/%"}) {
@@ -67,7 +75,9 @@ TEST_F(Files, AreReadBelowTheFolderOnly) {
   for (const char* other : {"file:///etc/passwd", "file:///dev/zero", "file:///proc/self/environ", "file://"}) {
     EXPECT_NE(problem(source, other), "") << other;
   }
-  EXPECT_TRUE(says(problem(source, "file://host" + dir_.string() + "/open/sub/c"), kNotAllowed));
+  for (const char* host : {"host", "localhost.evil", "127.0.0.1", "localhost:80", "a@localhost"}) {
+    EXPECT_TRUE(says(problem(source, "file://" + (host + path) + "/open/sub/c"), kNotAllowed)) << host;
+  }
   EXPECT_TRUE(says(problem(source, dir_.string() + "/open/sub/c"), kNotAllowed));
   const ImageSource small({.path_prefixes = {dir_ / "open"}, .limits = {.max_bytes = 9}});
   EXPECT_TRUE(says(problem(small, url("open/sub/c")), "larger than 9 bytes"));
@@ -125,16 +135,33 @@ class Urls : public testing::Test {
 TEST_F(Urls, AreFetchedBelowThePrefixOnly) {
   const ImageSource s = source();
   EXPECT_EQ(text_of(s.read(at("127.0.0.1") + "/pub/a.png?x=1", "here")), "/pub/a.pngx=1");
+  EXPECT_EQ(text_of(s.read(at("127.0.0.1") + "/pub/Seite \xC3\xBC {1}.png?a=\"b\"", "here")),
+            "/pub/Seite%20%C3%BC%20%7B1%7D.pnga=%22b%22");
+  EXPECT_EQ(text_of(s.read("HTTP" + at("127.0.0.1").substr(4) + "/pub/a%20b", "here")), "/pub/a%20b");
   const int n_before = n_asked_;
   const std::string port = ":" + std::to_string(server_.port());
-  for (const std::string& url : std::vector<std::string>{
-           at("127.0.0.1") + "/other/a.png", at("127.0.0.1") + "/pub/../other", at("127.0.0.1") + "/pub/%2e%2e/other",
-           at("127.0.0.1") + "/pub", at("localhost") + "/pub/a.png", at("2130706433") + "/pub/a.png",
-           at("0x7f.1") + "/pub/a.png", at("127.1") + "/pub/a.png", at("[::1]") + "/pub/a.png",
-           at("[::ffff:127.0.0.1]") + "/pub/a.png", at("127.0.0.2") + "/pub/a.png", "http://127.0.0.1/pub/a.png",
-           "https://127.0.0.1" + port + "/pub/a.png", "http://127.0.0.1@evil.example" + port + "/pub/a.png",
-           "http://evil.example#127.0.0.1" + port + "/pub/", std::string("file:///pub/a.png"),
-           std::string("gopher://127.0.0.1/pub/")}) {
+  for (const std::string& url : std::vector<std::string>{at("127.0.0.1") + "/other/a.png",
+                                                         at("127.0.0.1") + "/pub/../other",
+                                                         at("127.0.0.1") + "/pub/%2e%2e/other",
+                                                         at("127.0.0.1") + "/pub/ /../../other",
+                                                         at("127.0.0.1") + "/pub/\\..\\other",
+                                                         at("127.0.0.1") + "/pub/a\nb",
+                                                         at("127.0.0.1") + " /pub/a.png",
+                                                         at("127.0.0.1\xC3\xBC") + "/pub/a.png",
+                                                         at("127.0.0.1") + "/pub",
+                                                         at("localhost") + "/pub/a.png",
+                                                         at("2130706433") + "/pub/a.png",
+                                                         at("0x7f.1") + "/pub/a.png",
+                                                         at("127.1") + "/pub/a.png",
+                                                         at("[::1]") + "/pub/a.png",
+                                                         at("[::ffff:127.0.0.1]") + "/pub/a.png",
+                                                         at("127.0.0.2") + "/pub/a.png",
+                                                         "http://127.0.0.1/pub/a.png",
+                                                         "https://127.0.0.1" + port + "/pub/a.png",
+                                                         "http://127.0.0.1@evil.example" + port + "/pub/a.png",
+                                                         "http://evil.example#127.0.0.1" + port + "/pub/",
+                                                         std::string("file:///pub/a.png"),
+                                                         std::string("gopher://127.0.0.1/pub/")}) {
     EXPECT_NE(problem(s, url), "") << url;
   }
   EXPECT_EQ(n_asked_, n_before);

@@ -4,6 +4,8 @@
 #include <boost/asio/ip/address.hpp>
 #include <charconv>
 
+#include "base/file_url.h"
+
 namespace vlcache {
 namespace {
 
@@ -70,19 +72,26 @@ std::string Url::authority() const {
   return port == (tls ? 443 : 80) ? name : name + ":" + std::to_string(port);
 }
 
-std::optional<std::string> percent_decoded(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '%') {
-      out += text[i];
-      continue;
+std::optional<std::string> percent_decoded(std::string_view text) { return decode_percent(text); }
+
+std::string with_escapes(std::string_view url) {
+  while (!url.empty() && static_cast<unsigned char>(url.back()) <= ' ') url.remove_suffix(1);
+  while (!url.empty() && static_cast<unsigned char>(url.front()) <= ' ') url.remove_prefix(1);
+  const size_t scheme = url.find("://");
+  if (scheme == url.npos || scheme > 5) return std::string(url);
+  std::string out(url.substr(0, scheme));
+  for (char& c : out) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  if (out != "http" && out != "https") return std::string(url);
+  const size_t target = std::min(url.find_first_of("/?#", scheme + 3), url.size());
+  out += url.substr(scheme, target - scheme);
+  for (const char c : url.substr(target)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x80 && std::string_view(" \"<>^`{|}").find(c) == std::string_view::npos) {
+      out += c;
+    } else {
+      constexpr const char* kHex = "0123456789ABCDEF";
+      out += {'%', kHex[byte >> 4], kHex[byte & 15]};
     }
-    unsigned char byte = 0;
-    const std::string_view digits = text.substr(i + 1, 2);
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), byte, 16);
-    if (digits.size() < 2 || error != std::errc() || end != digits.data() + 2 || byte == 0) return std::nullopt;
-    out += static_cast<char>(byte);
-    i += 2;
   }
   return out;
 }

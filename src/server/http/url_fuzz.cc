@@ -9,7 +9,9 @@
 FUZZ_TARGET(url) {
   using namespace vlcache;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  const std::optional<Url> url = parse_url(text);
+  const std::string escaped = with_escapes(text);
+  if (with_escapes(escaped) != escaped) std::abort();
+  const std::optional<Url> url = parse_url(escaped);
   if (!url) return 0;
   const std::optional<Url> again =
       parse_url((url->tls ? "https://" : "http://") + url->authority() + url->path + url->query);
