@@ -78,7 +78,7 @@ class PdfFiles(ProgramTest):
         refused(f"{self.folder}/none.pdf#1", "no such image file")
         refused(self.book, "pdfinfo", "poppler-utils", env={"PATH": "/nowhere"})
         for name, content, says in (("cut.pdf", BOOK[:400], "damaged"), ("text.pdf", b"%PDF-1.7 and so on", "damaged"), ("long.pdf", make_pdf(*["x"] * 101), "select pages: "),
-                                    ("empty.pdf", make_pdf(), "no pages"), ("none.pdf", b"", "none.pdf")):
+                                    ("empty.pdf", make_pdf(), "no pages"), ("none.pdf", b"", "none.pdf"), ("other.PDF", b"hello", "expected a PDF")):
             (self.folder / name).write_bytes(content)
             refused(self.folder / name, says)
         self.fails(*RUN, "--raw", "-i", f"{self.book}#1", "--pdf-text", "on", "<image>", says="--pdf-text has no place")

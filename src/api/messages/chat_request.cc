@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "api/json_fields.h"
+#include "api/messages/any_part.h"
 #include "api/request_builder.h"
 #include "base/json.h"
 #include "base/json_text.h"
@@ -185,17 +186,10 @@ std::string thought_of(const OrderedJson& message, std::string of_parts) {
 
 void read_part(const OrderedJson& part, const std::string& at, ImageParts& images, std::vector<Part>& parts) {
   const std::string type = text_in(part, "type");
-  if ((type == "text" || type == "refusal") && part.contains(type) && part[type].is_string()) {
-    parts.emplace_back(TextPart{part[type].get<std::string>()});
-  } else if (type == "image_url") {
+  if (type == "image_url" && (find_field(part, "image_url") != nullptr || find_field(part, "uuid") != nullptr)) {
     images.add_image_url(part, at, parts);
-  } else if (type == "file") {
-    const OrderedJson* file = find_field(part, "file");
-    if (file == nullptr || !file->is_object()) bad_field(at + ".file: expected an object with file_data");
-    images.add_openai_file(*file, at + ".file", part, at, parts);
-  } else if (type == "video_url" || type == "video" || type == "input_video") {
-    images.add_video(part, at, parts);
-  } else {
+  } else if (!read_any_part(part, at, images, parts)) {
+    if (type == "file") bad_field(at + ".file: expected an object with file_data");
     bad_field(at + ": expected a part of type \"text\", \"image_url\", \"video_url\" or \"file\", found " +
               shown_json(part));
   }

@@ -5,6 +5,9 @@
 #include <optional>
 
 #include "base/coded_error.h"
+#include "io/document/tiff_document.h"
+#include "io/image/image.h"
+#include "io/video/video_file.h"
 
 namespace vlcache {
 
@@ -84,14 +87,14 @@ const KindWords& words_of(FileKind kind) {
       "empty_image_file", "invalid_base64_image"};
   static constexpr KindWords kPdf{"a PDF",
                                   "application/pdf",
-                                  {"application/pdf", "application/octet-stream", "image/tif"},
+                                  {"application/pdf", "application/x-pdf", "image/tif"},
                                   "invalid_file_url",
                                   "unsupported_file_media_type",
                                   "empty_file",
                                   "invalid_base64_file"};
   static constexpr KindWords kVideo{"a video",
                                     "video/mp4",
-                                    {"video/", "image/gif", "application/octet-stream"},
+                                    {"video/", "image/gif"},
                                     "invalid_video_url",
                                     "unsupported_video_media_type",
                                     "empty_video_file",
@@ -99,7 +102,69 @@ const KindWords& words_of(FileKind kind) {
   return kind == FileKind::kImage ? kImage : kind == FileKind::kPdf ? kPdf : kVideo;
 }
 
+// What lets the server read such a URL.
+std::string flag_for(std::string_view url) {
+  const std::string_view scheme = url.substr(0, url.find(':'));
+  if (equal_caseless(scheme, "http") || equal_caseless(scheme, "https"))
+    return "; serve --image-url-prefix allows such URLs";
+  return equal_caseless(scheme, "file") ? "; serve --image-path-prefix allows such URLs" : "";
+}
+
+// Types of clients that do not know one: the first bytes say what the data is.
+bool says_nothing(std::string_view type) {
+  constexpr std::array<std::string_view, 13> kTypes{"",
+                                                    "application/octet-stream",
+                                                    "binary/octet-stream",
+                                                    "application/binary",
+                                                    "application/x-binary",
+                                                    "application/unknown",
+                                                    "application/download",
+                                                    "application/force-download",
+                                                    "none",
+                                                    "null",
+                                                    "undefined",
+                                                    "unknown",
+                                                    "*/*"};
+  return std::ranges::any_of(kTypes, [&](std::string_view known) { return equal_caseless(type, known); });
+}
+
+// Whether base64 begins as files of this kind do.
+bool begins_as(FileKind kind, std::string_view base64) {
+  constexpr size_t kHead = 1408;  // holds the KiB within which a PDF may begin
+  std::optional<std::vector<std::byte>> head;
+  for (size_t n = kHead; !head && n > kHead - 4; --n) head = decode_base64(base64.substr(0, n));  // whole groups
+  if (!head) return false;
+  switch (kind) {
+    case FileKind::kImage:
+      return !media_type(*head).empty();
+    case FileKind::kPdf:
+      return is_document(*head);
+    case FileKind::kVideo:
+      return !clip_media_type(*head).empty() || media_type(*head) == "image/gif";
+  }
+  return false;
+}
+
+// "image/png;charset=utf-8;base64" has the parameter "base64".
+bool has_parameter(std::string_view media, std::string_view name) {
+  while (true) {
+    const size_t next = media.find(';');
+    if (next == media.npos) return false;
+    media.remove_prefix(next + 1);
+    if (equal_caseless(without_space(media.substr(0, media.find(';'))), name)) return true;
+  }
+}
+
 }  // namespace
+
+bool may_be(FileKind kind, std::string_view type, std::string_view base64) {
+  type = without_space(type.substr(0, type.find(';')));
+  if (says_nothing(type)) return true;
+  const bool right = std::ranges::any_of(words_of(kind).types, [&](std::string_view beginning) {
+    return !beginning.empty() && equal_caseless(type.substr(0, beginning.size()), beginning);
+  });
+  return right || begins_as(kind, base64);
+}
 
 bool is_data_uri(std::string_view uri) { return equal_caseless(without_space(uri).substr(0, kScheme.size()), kScheme); }
 
@@ -109,30 +174,25 @@ std::vector<std::byte> decode_data_uri(std::string_view uri, const std::string& 
 
 std::vector<std::byte> decode_data(const EncodedText& given, const std::string& where, FileKind kind) {
   const KindWords& words = words_of(kind);
-  const auto fail = [&](const std::string& expected, const char* name) {
+  const auto fail = [&](const std::string& expected, const char* name, const std::string& advice = "") {
     const std::string scheme = given.is_base64 ? "data:" + std::string(given.type.substr(0, 40)) + ";base64," : "";
     const std::string found = (scheme + std::string(given.text.substr(0, 40))).substr(0, 40);
-    throw CodedError(ErrorCode::kInput, where + ": expected " + expected + ", found '" + found + "'", name, where);
+    throw CodedError(ErrorCode::kInput, where + ": expected " + expected + ", found '" + found + "'" + advice, name,
+                     where);
   };
   std::string_view type = without_space(given.type), text = without_space(given.text);
   if (!given.is_base64) {
-    constexpr std::string_view kBase64 = ";base64";
     if (!is_data_uri(text))
       fail("a data URI (data:" + std::string(words.example) + ";base64,...), the only kind that is taken",
-           words.invalid_url);
+           words.invalid_url, flag_for(text));
     const std::string_view uri = text.substr(kScheme.size());
     const size_t comma = uri.find(',');
     const std::string_view media = without_space(uri.substr(0, comma == uri.npos ? 0 : comma));
-    const size_t n_type = media.size() - std::min(media.size(), kBase64.size());
-    if (comma == uri.npos || !equal_caseless(media.substr(n_type), kBase64))
-      fail("a data URI in base64", words.invalid_url);
-    type = media.substr(0, n_type);
+    if (comma == uri.npos || !has_parameter(media, "base64")) fail("a data URI in base64", words.invalid_url);
+    type = media;
     text = uri.substr(comma + 1);
   }
-  const bool right = type.empty() || std::ranges::any_of(words.types, [&](std::string_view beginning) {
-                       return !beginning.empty() && equal_caseless(type.substr(0, beginning.size()), beginning);
-                     });
-  if (!right) fail("a data URI of " + std::string(words.noun), words.unsupported);
+  if (!may_be(kind, type, text)) fail("a data URI of " + std::string(words.noun), words.unsupported);
   if (text.empty() || text.size() > INT32_MAX / 2) fail(std::string(words.noun), words.empty);
   ++t_decoded;
   std::optional<std::vector<std::byte>> bytes = decode_base64(text);

@@ -20,7 +20,10 @@ struct EncodedText {
   bool is_base64 = false;
 };
 
-// The bytes of a base64 data URI of such a media type, or of none, or of base64. Throws Error(kInput), beginning with
+// Whether base64 of this media type, which may have parameters, can be such a file: the type is one of the kind's, or
+// says nothing (octet-stream, None), or its first bytes say so.
+bool may_be(FileKind kind, std::string_view type, std::string_view base64);
+// The bytes of a data URI in base64, or of base64, that may_be such a file. Throws Error(kInput), beginning with
 // `where`, for anything else: URLs of files and other hosts are not followed.
 std::vector<std::byte> decode_data(const EncodedText& given, const std::string& where, FileKind kind);
 std::vector<std::byte> decode_data_uri(std::string_view uri, const std::string& where,

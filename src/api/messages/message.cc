@@ -39,7 +39,8 @@ struct MessageJson {
 OrderedJson message_json(const Message& message) {
   MessageJson parts;
   for (const Part& part : message.parts) std::visit(parts, part);
-  OrderedJson content = message.plain ? OrderedJson(std::move(parts.text)) : std::move(parts.content);
+  const bool is_text = message.plain || parts.content.empty();  // templates look for the first of a list's parts
+  OrderedJson content = is_text ? OrderedJson(std::move(parts.text)) : std::move(parts.content);
   if (!message.own.is_null()) {
     OrderedJson json = message.own;
     if (!message.plain) json["content"] = std::move(content);

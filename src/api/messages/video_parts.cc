@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "api/json_fields.h"
+#include "base/file_url.h"
 
 namespace vlcache {
 namespace {
@@ -47,10 +48,10 @@ class VideoPartReader {
     video_.clip = shared_bytes(read_({text}, where, FileKind::kVideo));
   }
 
-  // llama.cpp's {data, format}.
-  void read_data(const OrderedJson& source, const std::string& where) {
-    const EncodedText data = uri_or_base64(text_field(source, "data", where));
-    video_.clip = shared_bytes(decode_data(data, where + ".data", FileKind::kVideo));
+  // llama.cpp's {data, format}, and base64 under another key.
+  void read_data(const OrderedJson& source, const char* key, const std::string& where) {
+    const EncodedText data = uri_or_base64(text_field(source, key, where));
+    video_.clip = shared_bytes(decode_data(data, where + "." + key, FileKind::kVideo));
   }
 
  private:
@@ -108,7 +109,7 @@ VideoChoice take_video_choice(const OrderedJson& body, OrderedJson& settings) {
 VideoRequest read_video_part(const OrderedJson& part, const std::string& where, const VideoChoice& choice,
                              const ReadData& read) {
   VideoRequest request{.video = {}, .choice = choice, .options = {}, .limits = {}};
-  constexpr std::array kKeys{"video_url", "video", "input_video"};
+  constexpr std::array kKeys{"video_url", "video", "input_video", "url", "base64", "path", "source"};
   const auto key = std::ranges::find_if(kKeys, [&](const char* k) { return find_field(part, k) != nullptr; });
   if (key == kKeys.end()) {
     bad_field(where + ".video_url: expected {\"url\": \"data:video/mp4;base64,...\"}, or a list of frames");
@@ -118,7 +119,11 @@ VideoRequest read_video_part(const OrderedJson& part, const std::string& where, 
   request.video.where = at;
   VideoPartReader reader(read, request.video);
   if (source.is_object() && find_field(source, "data") != nullptr) {
-    reader.read_data(source, at);
+    reader.read_data(source, "data", at);
+  } else if (*key == std::string_view("base64")) {
+    reader.read_data(part, *key, where);
+  } else if (*key == std::string_view("path") && source.is_string()) {
+    reader.read(file_url_of(source.get<std::string>()), at);
   } else {
     reader.read(source, at);
   }

@@ -5,9 +5,11 @@
 #include <array>
 
 #include "api/json_fields.h"
+#include "api/messages/any_part.h"
 #include "api/messages/chat_request.h"
 #include "api/reuse_choice.h"
 #include "base/error.h"
+#include "base/file_url.h"
 #include "base/json.h"
 #include "base/json_text.h"
 #include "base/nearest.h"
@@ -24,29 +26,34 @@ constexpr std::array kOwnKeys{"id", "prompt", "messages", "images", "videos", "r
 
 // The system would end the name at a NUL and open another file.
 std::string checked_path(std::string path) {
-  if (path.starts_with("file://")) path.erase(0, 7);
+  if (const std::optional<std::string> named = path_of_file_url(path)) {
+    path = *named;
+  } else if (path.starts_with("file://")) {
+    path.erase(0, 7);
+  }
   if (path.find('\0') != std::string::npos) {
     fail("an image's path: expected no NUL character, found one after '" + path.substr(0, path.find('\0')) + "'");
   }
   return path;
 }
 
-// The path in an image's part, if it has one.
-std::optional<std::string> path_of(const OrderedJson& part) {
-  for (const char* key : {"image", "image_url", "path", "url"}) {
-    if (!part.contains(key)) continue;
-    const OrderedJson& value = part[key];
-    const OrderedJson path = value.is_object() ? value.value("url", OrderedJson()) : value;
-    if (!path.is_string()) fail("messages: an image's part: expected a path as " + std::string(key));
-    return checked_path(path.get<std::string>());
-  }
-  return std::nullopt;
+// The PDF within a part of OpenAI's, as a data URI.
+std::optional<std::string> file_in(const OrderedJson& part) {
+  const OrderedJson* file = find_field(part, "file");
+  const std::string data = text_in(file != nullptr ? *file : part, "file_data");
+  if (data.empty()) return std::nullopt;
+  return is_data_uri(data) ? data : "data:application/pdf;base64," + data;
 }
 
-// Whether a part is of this type, or the same with _url.
-bool has_type(const OrderedJson& part, const std::string& type) {
-  if (!part.is_object() || !part.contains("type")) return false;
-  return part["type"] == type || part["type"] == type + "_url";
+// The path in an image's part, if it has one.
+std::optional<std::string> path_of(const OrderedJson& part) {
+  if (std::optional<std::string> file = file_in(part)) return file;
+  std::string made;
+  if (const std::string* path = source_of_image(part, made)) return checked_path(*path);
+  for (const char* key : {"image", "image_url", "path", "url"}) {
+    if (part.contains(key)) fail("messages: an image's part: expected a path as " + std::string(key));
+  }
+  return std::nullopt;
 }
 
 // fps and max_frames beside a video.
@@ -61,7 +68,8 @@ void read_choice(const OrderedJson& object, VideoChoice& choice) {
 VideoPath video_at(const OrderedJson& source) {
   VideoPath video;
   if (source.is_string()) {
-    video.video = parse_video_argument(checked_path(source.get<std::string>()));
+    const std::string path = checked_path(source.get<std::string>());
+    video.video = is_data_uri(path) ? VideoArgument{.path = path, .choice = {}} : parse_video_argument(path);
     return video;
   }
   const auto is_text = [](const OrderedJson& item) { return item.is_string(); };
@@ -102,15 +110,17 @@ template <typename Item>
 class NamedMedia {
  public:
   using Read = std::optional<Item> (*)(const OrderedJson& part);
-  NamedMedia(std::string type, std::string noun, Read read, std::vector<Item> listed)
-      : type_(std::move(type)), noun_(std::move(noun)), read_(read), listed_(std::move(listed)) {}
+  NamedMedia(PartKind kind, std::string noun, Read read, std::vector<Item> listed)
+      : kind_(kind), noun_(std::move(noun)), read_(read), listed_(std::move(listed)) {}
 
-  // False: the part is of another type.
+  // False: the part is of another kind.
   bool take(const OrderedJson& part) {
-    if (!has_type(part, type_)) return false;
+    const PartKind kind = kind_of_part(part);
+    const bool pages = kind_ == PartKind::kImage && kind == PartKind::kFile && file_in(part).has_value();
+    if (kind != kind_ && !pages) return false;
     std::optional<Item> own = read_(part);
     if (!own && next_ == listed_.size()) {
-      fail("messages: more " + noun_ + "s without a path of their own than " + type_ + "s, which lists " +
+      fail("messages: more " + noun_ + "s without a path of their own than " + noun_ + "s, which lists " +
            std::to_string(listed_.size()));
     }
     taken_.push_back(own ? *std::move(own) : listed_[next_++]);
@@ -122,7 +132,8 @@ class NamedMedia {
   }
 
  private:
-  const std::string type_, noun_;
+  const PartKind kind_;
+  const std::string noun_;
   const Read read_;
   const std::vector<Item> listed_;
   std::vector<Item> taken_;
@@ -134,10 +145,17 @@ using Videos = NamedMedia<VideoPath>;
 
 Part read_part(OrderedJson& part, const std::string& where, Images& images, Videos& videos) {
   const OrderedJson* type = part.is_object() ? find_field(part, "type") : nullptr;
-  const bool good = part.is_object() && (type == nullptr || type->is_string());  // Qwen's templates take some without
+  const bool good = part.is_string() || (part.is_object() && (type == nullptr || type->is_string()));
   if (!good) fail(where + ".content: expected parts with a type, found " + shown_json(part));
   if (images.take(part)) return ImagePart{};
   if (videos.take(part)) return VideoPart{};
+  const bool has_image = part.is_object() && (find_field(part, "image") || find_field(part, "image_url"));
+  if (has_image && kind_of_part(part) == PartKind::kUnknown) {
+    fail(where + ".content: expected an image in a part of type \"image\", found " + shown_json(part));
+  }
+  const bool is_text = kind_of_part(part) == PartKind::kText;
+  const std::string* text = is_text ? text_of_part(part, where + ".content") : nullptr;
+  if (text != nullptr && (part.is_string() || text_in(part, "type") != "text")) return TextPart{*text};
   return OtherPart{std::move(part)};
 }
 
@@ -161,8 +179,8 @@ Message read_message(OrderedJson given, const std::string& where, Images& images
 // The paths of images and videos come in the order of the parts.
 void read_messages(OrderedJson given, Question& q) {
   if (!given.is_array() || given.empty()) fail("messages: expected a list of {role, content}");
-  Images images("image", "image", path_of, std::move(q.images));
-  Videos videos("video", "video", video_of, std::move(q.videos));
+  Images images(PartKind::kImage, "image", path_of, std::move(q.images));
+  Videos videos(PartKind::kVideo, "video", video_of, std::move(q.videos));
   for (size_t i = 0; i < given.size(); ++i) {
     q.messages.push_back(read_message(std::move(given[i]), item_name("messages", i), images, videos));
   }

@@ -1,5 +1,6 @@
 // From a request to the tokens that a model sees: placing and loading its images.
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
@@ -7,6 +8,7 @@
 #include <span>
 #include <utility>
 
+#include "api/messages/data_uri.h"
 #include "api/request_builder.h"
 #include "base/error.h"
 #include "cli/flags/command.h"
@@ -144,9 +146,33 @@ Prompt prepare_messages(const Engine& engine, const Question& question) {
   return prepare_chat(engine, json, take_media(std::move(parts)));
 }
 
+// What a data URI holds, where a path could stand.
+std::shared_ptr<const std::vector<std::byte>> bytes_of_uri(const std::string& uri, FileKind kind) {
+  return shared_bytes(decode_data_uri(uri, "a data URI", kind));
+}
+
+// Whether the name of a file, or the type of a data URI, says PDF.
+bool is_called_pdf(const std::string& path) {
+  std::string name = is_data_uri(path) ? path.substr(0, path.find(';')) : path;
+  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return name.ends_with(".pdf") || name.ends_with("/pdf") || name.ends_with("/x-pdf");
+}
+
+EncodedImage image_of_uri(const std::string& uri) {
+  return {.bytes = bytes_of_uri(uri, is_called_pdf(uri) ? FileKind::kPdf : FileKind::kImage),
+          .where = "a data URI",
+          .limits = {},
+          .options = {},
+          .owner = "",
+          .text = ""};
+}
+
 ProbedVideo probe(const VideoPath& path) {
   VideoRequest request{.video = {}, .choice = path.video.choice, .options = {}, .limits = {}, .cancelled = interrupted};
-  if (path.frames.empty()) {
+  if (path.frames.empty() && is_data_uri(path.video.path)) {
+    request.video.where = "a data URI";
+    request.video.clip = bytes_of_uri(path.video.path, FileKind::kVideo);
+  } else if (path.frames.empty()) {
     request.video = load_video(path.video.path);
   } else {
     request.video.where = path.frames.front();
@@ -164,13 +190,17 @@ ProbedVideo probe(const VideoPath& path) {
 
 std::vector<EncodedImage> read_images(const Engine& engine, const std::string& path, bool pdf_text,
                                       const ImageOptions& options) {
-  const PathAndPages file = split_pages(path);
-  EncodedImage image = read_encoded_image(file.path);
+  const bool is_uri = is_data_uri(path);
+  const PathAndPages file = is_uri ? PathAndPages{.path = path, .pages = ""} : split_pages(path);
+  EncodedImage image = is_uri ? image_of_uri(path) : read_encoded_image(file.path);
   if (!clip_media_type(*image.bytes).empty()) {
-    throw Error(ErrorCode::kInput, path + ": expected an image or a PDF, found a video; give it with -v");
+    throw Error(ErrorCode::kInput, image.where + ": expected an image or a PDF, found a video; give it with -v");
   }
   image.options = options;
   if (!is_document(*image.bytes)) {
+    if (!image.bytes->empty() && media_type(*image.bytes).empty() && is_called_pdf(file.path)) {
+      throw Error(ErrorCode::kInput, image.where + ": expected a PDF, found another kind of file");
+    }
     if (file.path != path) {
       throw Error(ErrorCode::kInput, path + ": expected pages of a PDF alone or of a TIFF; this is an image");
     }
@@ -180,7 +210,7 @@ std::vector<EncodedImage> read_images(const Engine& engine, const std::string& p
   }
   return engine.media().read_document(
       {.document = std::move(image),
-       .name = std::filesystem::path(file.path).filename(),
+       .name = is_uri ? "" : std::filesystem::path(file.path).filename().string(),
        .pages = file.pages,
        .advice = "select pages: " + file.path + "#1-" + std::to_string(PdfRequest::kMaxPages),
        .text = pdf_text,

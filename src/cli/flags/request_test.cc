@@ -79,6 +79,25 @@ TEST(Request, ImagesFollowTheOrderOfTheirParts) {
               HasSubstr("images"));
 }
 
+TEST(Request, PartsInTheSpellingsOfServers) {
+  const Question r = *read(R"({"messages": [{"role": "user", "content": ["a", {"type": "input_text", "text": "b"},
+      {"type": "input_image", "image_url": "c.png"}, {"image": "d.png"}, {"type": "image", "base64": "AAAA"},
+      {"type": "image_url", "image_url": {"url": "data:image/png;base64,BBBB"}},
+      {"type": "image", "image": "FILE://localhost/e%20f.png"},
+      {"type": "file", "file": {"file_data": "CCCC"}}]}, {"role": "assistant", "content": []}]})")
+                          .question;
+  EXPECT_THAT(r.images, ElementsAre("c.png", "d.png", "data:;base64,AAAA", "data:image/png;base64,BBBB", "/e f.png",
+                                    "data:application/pdf;base64,CCCC"));
+  const auto messages = template_json(r.messages);
+  EXPECT_EQ(messages[0]["content"][0].dump(), R"({"type":"text","text":"a"})");
+  EXPECT_EQ(messages[0]["content"][1].dump(), R"({"type":"text","text":"b"})");
+  for (int i = 2; i < 8; ++i) EXPECT_EQ(messages[0]["content"][i].dump(), R"({"type":"image"})");
+  EXPECT_EQ(messages[1]["content"], "");
+  const std::string before = R"({"messages": [{"role": "user", "content": [)";
+  EXPECT_THAT(error_of(before + R"({"type": "text", "text": "a", "image": "b.png"}]}]})"), HasSubstr("own"));
+  EXPECT_THAT(error_of(before + R"({"type": "photo", "image": "b.png"}]}]})"), HasSubstr("type \"image\""));
+}
+
 TEST(Request, VideosFollowTheOrderOfTheirParts) {
   const Question r = *read(R"({"videos": ["b1,fps=2", {"video": ["f1", "f2"], "max_frames": 4}, "rest"], "messages": [
       {"role": "user", "content": [{"type": "video"}, {"type": "video_url", "video_url": {"url": "file://own"}, "fps": 1},

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "api/json_fields.h"
+#include "api/messages/any_part.h"
 #include "api/request_builder.h"
 #include "base/json_text.h"
 
@@ -84,9 +85,10 @@ class BlockReader {
     const OrderedJson& source = source_of(block, at);
     const std::string type = string_field(source, "type", at);
     GivenImage image{.where = at, .id_where = where + ".uuid", .id = find_field(block, "uuid")};
+    std::string media;
     if (type == "base64") {
-      image.data = {
-          .text = text_field(source, "data", at), .type = text_field(source, "media_type", at), .is_base64 = true};
+      media = text_in(source, "media_type");
+      image.data = base64_or_data_uri(text_field(source, "data", at), media);
     } else if (type == "url") {
       image.data = {.text = text_field(source, "url", at)};
     } else if (type == "file") {  // named by an earlier request
@@ -109,13 +111,11 @@ class BlockReader {
                    .name = text_in(block, "title"),
                    .choice = find_field(block, "vlcache")};
     if (type == "base64") {
-      const std::string media = text_in(source, "media_type");
-      if (!media.empty() && media != "application/pdf" && media != "image/tiff") {
+      const std::string media = text_in(source, "media_type"), &data = text_field(source, "data", at);
+      file.data = base64_or_data_uri(data, "application/pdf");
+      if (file.data.is_base64 && !may_be(FileKind::kPdf, media, data)) {
         bad_field(at + ".media_type: expected \"application/pdf\" or \"image/tiff\", found \"" + media + "\"");
       }
-      file.data = {.text = text_field(source, "data", at),
-                   .type = media == "image/tiff" ? "image/tiff" : "application/pdf",
-                   .is_base64 = true};
     } else if (type == "url") {
       file.data = {.text = text_field(source, "url", at)};
     } else if (type == "file") {
@@ -147,20 +147,23 @@ class BlockReader {
 
   // The parts of a block that is said: text, an image, a document, a search result.
   void add_block(const OrderedJson& block, const std::string& where, std::vector<Part>& parts) {
+    if (block.is_string()) return static_cast<void>(read_any_part(block, where, images_, parts));
     if (!block.is_object()) bad_field(where + ": expected an object");
+    if (find_field(block, "type") == nullptr && read_any_part(block, where, images_, parts)) return;
     const std::string type = string_field(block, "type", where);
     if (type == "text") {
+      text_of_part(block, where);  // for its errors
       parts.emplace_back(TextPart{string_field(block, "text", where)});
-    } else if (type == "image") {
+    } else if (type == "image" && find_field(block, "source") != nullptr) {
       add_image(block, where, parts);
-    } else if (type == "document") {
+    } else if (type == "document" && find_field(block, "source") != nullptr) {
       add_document(block, where, parts);
     } else if (type == "search_result") {
       parts.emplace_back(TextPart{text_in(block, "title") + "\n" + text_in(block, "source") + "\n"});
       add_blocks(find_field(block, "content"), where + ".content", parts);
     } else if (type == "tool_reference") {
       parts.emplace_back(TextPart{"Tool: " + text_in(block, "tool_name") + "\n"});
-    } else {
+    } else if (!read_any_part(block, where, images_, parts)) {
       bad_field(where + ".type: expected text, image, document, search_result or tool_reference, found \"" + type +
                 "\"");
     }

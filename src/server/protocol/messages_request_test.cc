@@ -155,6 +155,59 @@ TEST(MessagesRequest, ErrorsNameTheField) {
   for (const auto& [body, begin] : cases) EXPECT_EQ(error_of(messages, body).find(begin), 0u) << body;
 }
 
+// Parts in the spellings of other APIs, on both endpoints; any_part_test.cc has them all.
+TEST(MessagesRequest, PartsOfOtherApis) {
+  const auto content = [](const std::string& part) {
+    return said(messages(R"({"max_tokens": 1, "messages": [{"role": "user", "content": [)" + part +
+                         "]}]}"))[0]["content"]
+        .dump();
+  };
+  const std::string image = R"([{"type":"image"}])", text = R"([{"type":"text","text":"t"}])";
+  for (const char* part : {R"({"type": "image_url", "image_url": {"url": "https://a/b.png"}})",
+                           R"({"type": "input_image", "image_url": "https://a/b.png"})",
+                           R"({"type": "image", "image": "https://a/b.png"})", R"({"image_url": "https://a/b.png"})",
+                           R"({"type": "image", "source": {"type": "base64", "data": "data:image/png;base64,AAAA"}})",
+                           R"({"type": "image", "source": {"type": "base64", "media_type": "None", "data": "AAAA"}})",
+                           R"({"type": "image", "source": {"type": "base64", "data": "AAAA"}})",
+                           R"({"type": "file", "file": {"file_data": "AAAA"}})"}) {
+    EXPECT_EQ(content(part).substr(0, 17), image.substr(0, 17)) << part;
+  }
+  for (const char* part : {R"("t")", R"({"type": "input_text", "text": "t"})", R"({"text": "t"})"}) {
+    EXPECT_EQ(content(part), text) << part;
+  }
+  EXPECT_EQ(error_of(messages, R"({"max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "image",
+      "source": {"type": "base64", "data": "https://a/b.png"}}]}]})")
+                .find("messages[0].content[0].source: expected base64"),
+            0u);
+  EXPECT_EQ(said(messages(R"({"max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "tool_result",
+      "tool_use_id": "1", "content": []}]}]})"))[0]["content"],
+            "");
+}
+
+TEST(ResponsesRequest, PartsOfOtherApis) {
+  const auto content = [](const std::string& part) {
+    return said(responses(R"({"input": [{"role": "user", "content": [)" + part + "]}]}"))[0]["content"].dump();
+  };
+  for (const char* part :
+       {R"({"type": "image_url", "image_url": {"url": "https://a/b.png"}})",
+        R"({"type": "input_image", "image_url": {"url": "https://a/b.png"}})",
+        R"({"type": "image", "image": "https://a/b.png"})", R"({"image_url": "https://a/b.png"})",
+        R"({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}})"}) {
+    EXPECT_EQ(content(part), R"([{"type":"image"}])") << part;
+  }
+  for (const char* part : {R"("t")", R"({"text": "t"})"}) {
+    EXPECT_EQ(content(part), R"([{"type":"text","text":"t"}])") << part;
+  }
+  const auto output = [](const std::string& output) {
+    return said(responses(R"({"input": [{"type": "function_call_output", "call_id": "1", "output": )" + output +
+                          "}]}"))[0]["content"]
+        .dump();
+  };
+  EXPECT_EQ(output("[]"), R"("")");
+  EXPECT_EQ(output(R"([{"image_url": "https://a/b.png"}])"), R"([{"type":"image"}])");
+  EXPECT_EQ(output(R"(["a"])"), R"("[\"a\"]")");  // a tool's own list
+}
+
 TEST(MessagesRequest, DocumentsBecomePages) {
   const auto content = [](const std::string& block) {
     return said(messages(R"({"max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "document", )" +

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "api/json_fields.h"
+#include "api/messages/any_part.h"
 #include "api/request_builder.h"
 #include "base/json_text.h"
 #include "base/ordered_json.h"
@@ -51,21 +52,25 @@ class ItemReader {
 
  private:
   void add_part(const OrderedJson& part, const std::string& where, std::vector<Part>& parts) {
+    if (part.is_string()) return static_cast<void>(read_any_part(part, where, images_, parts));
     if (!part.is_object()) bad_field(where + ": expected an object");
+    if (find_field(part, "type") == nullptr && read_any_part(part, where, images_, parts)) return;
     const std::string type = string_field(part, "type", where);
+    const OrderedJson* url = find_field(part, "image_url");
     if (type == "input_text" || type == "output_text" || type == "text" || type == "summary_text" ||
         type == "reasoning_text") {
+      text_of_part(part, where);  // for its errors
       parts.emplace_back(TextPart{string_field(part, "text", where)});
       // Agents of Codex write to each other so: a server that cannot encrypt has given it the text itself.
     } else if (type == "encrypted_content" || type == "refusal") {
       parts.emplace_back(TextPart{string_field(part, type.c_str(), where)});
-    } else if (type == "input_image" || type == "computer_screenshot") {
+    } else if ((type == "input_image" || type == "computer_screenshot") && (url == nullptr || !url->is_object())) {
       add_image(part, where, parts);
     } else if (type == "input_video") {  // not OpenAI's
       images_.add_video(part, where, parts);
     } else if (type == "input_file") {
       images_.add_openai_file(part, where, part, where, parts);
-    } else {
+    } else if (!read_any_part(part, where, images_, parts)) {
       bad_field(where + ".type: expected input_text, input_image, input_file, input_video or output_text, found \"" +
                 type + "\"");
     }
@@ -184,7 +189,10 @@ class ItemReader {
 
   void add_output(const OrderedJson& item, const std::string& where) {
     const OrderedJson* output = find_field(item, "output");
-    const auto has_type = [](const OrderedJson& part) { return part.is_object() && part.contains("type"); };
+    const auto has_type =
+        [](const OrderedJson& part) {  // or is a part without one, but no list of the tool's own texts
+          return part.is_object() && (part.contains("type") || kind_of_part(part) != PartKind::kUnknown);
+        };
     const bool screenshot = output != nullptr && text_in(*output, "type") == "computer_screenshot";
     if (screenshot || (output != nullptr && output->is_array() && std::ranges::all_of(*output, has_type))) {
       const OrderedJson none = OrderedJson::array();
