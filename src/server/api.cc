@@ -130,6 +130,11 @@ Api::Api(const Engine& engine, Inference& inference, const ApiOptions& options)
 }
 
 void Api::handle(const HttpRequest& request, const HttpReplyPtr& reply) {
+  if (std::string path = with_version(request.path); !path.empty()) {
+    HttpRequest versioned = request;
+    versioned.path = std::move(path);
+    return handle(versioned, reply);
+  }
   const InlineLoops beside_inference;
   const bool anthropic = request.path.starts_with("/v1/messages");
   const auto exchange = std::make_shared<Exchange>(anthropic ? with_messages_errors(reply) : reply, request,

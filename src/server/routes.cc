@@ -68,6 +68,32 @@ constexpr Route kRoutes[] = {
     {"GET", "/health/live", kAnyone, true, "200 as long as the process answers", at_once<&Api::live>},
 };
 
+constexpr std::string_view kVersion = "/v1";
+
+// Without repeated slashes and one at the end, in lower case.
+std::string plain_path(std::string_view path) {
+  std::string plain;
+  for (const char c : lower_case(path)) {
+    if (c != '/' || !plain.ends_with('/')) plain += c;
+  }
+  if (plain.size() > 1 && plain.ends_with('/')) plain.pop_back();
+  return plain;
+}
+
+// The route that a path without one ends in, as where a base URL has /v1 twice or a prefix; null: none.
+const Route* route_meant_by(std::string_view path) {
+  const std::string plain = plain_path(path);
+  const Route* found = nullptr;
+  for (const Route& route : kRoutes) {
+    std::string_view end = route.path;
+    if (end.size() < 2 || end.ends_with('*')) continue;
+    if (end.starts_with(kVersion)) end.remove_prefix(kVersion.size());
+    const bool longer = found == nullptr || std::string_view(found->path).size() < std::string_view(route.path).size();
+    if (plain.ends_with(end) && longer) found = &route;
+  }
+  return found;
+}
+
 }  // namespace
 
 bool Route::has_path(std::string_view asked) const {
@@ -92,6 +118,14 @@ const Route* find_route(std::string_view method, std::string_view path) {
   return found == std::end(kRoutes) ? nullptr : found;
 }
 
+std::string with_version(std::string_view path) {
+  const auto is_known = [](std::string_view asked) {
+    return std::ranges::any_of(kRoutes, [&](const Route& route) { return route.has_path(asked); });
+  };
+  std::string versioned = std::string(kVersion) + std::string(path);
+  return !is_known(path) && is_known(versioned) ? versioned : "";
+}
+
 bool is_open(std::string_view path) {
   return path == "*" ||
          std::ranges::any_of(kRoutes, [&](const Route& r) { return r.access == kAnyone && r.has_path(path); });
@@ -111,7 +145,10 @@ HttpResponse no_route(const HttpRequest& request) {
     response.headers.emplace_back("allow", route.method[0] == 'G' ? "GET, HEAD" : route.method);
     return response;
   }
-  return refusal(404, "there is no " + request.path, "invalid_request_error");
+  const Route* const meant = route_meant_by(request.path);
+  const std::string advice =
+      meant == nullptr ? "" : "; this server has " + std::string(meant->path) + " (is the client's base URL right?)";
+  return refusal(404, "there is no " + request.path + advice, "invalid_request_error");
 }
 
 std::string routes_markdown() {

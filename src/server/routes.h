@@ -43,9 +43,13 @@ bool may_use(const Route& route, const Caller& caller);
 std::span<const Route> routes();
 // The route of a request; null: none.
 const Route* find_route(std::string_view method, std::string_view path);
+// The path with /v1 before it, where that has a route and the path has none: clients whose base URL lacks /v1 are
+// answered as if it had it. "": there is no such route.
+std::string with_version(std::string_view path);
 // Whether what a path has is for anyone.
 bool is_open(std::string_view path);
-// The reply where there is no route: 405 if the path has other methods, else 404.
+// The reply where there is no route: 405 if the path has other methods, else 404, which names the route that the path
+// ends in.
 HttpResponse no_route(const HttpRequest& request);
 
 // The list as it is in the docs.

@@ -47,6 +47,28 @@ TEST(Routes, OtherMethodsAreToldWhatIsAllowed) {
   EXPECT_EQ(allowed("GET", "*"), "404");
 }
 
+TEST(Routes, PathsWithoutVersionAreAnsweredAsThoseWithIt) {
+  for (const char* path : {"/chat/completions", "/completions", "/responses", "/messages", "/messages/count_tokens",
+                           "/models", "/models/a/b", "/loads"}) {
+    EXPECT_EQ(with_version(path), "/v1" + std::string(path));
+    EXPECT_FALSE(is_open(with_version(path)));
+  }
+  for (const char* path :
+       {"/", "/health", "/v1/models", "/tokenize", "/page/app.js", "/v1/v1/models", "/no", "chat/completions"}) {
+    EXPECT_EQ(with_version(path), "") << path;
+  }
+}
+
+TEST(Routes, PathsThatEndInARouteNameIt) {
+  const auto body = [](const char* path) { return no_route({.method = "POST", .path = path}).body; };
+  for (const char* path : {"/v1/v1/chat/completions", "/v1//chat/completions", "/v1/chat/completions/",
+                           "/api/chat/completions", "/openai/deployments/m/chat/completions", "/V1/Chat/Completions"}) {
+    EXPECT_NE(body(path).find("this server has /v1/chat/completions"), std::string::npos) << path;
+  }
+  EXPECT_NE(body("/v1/health").find("this server has /health "), std::string::npos);
+  EXPECT_EQ(body("/v1/embeddings").find("this server has"), std::string::npos);
+}
+
 // A page of the docs has the list between two marks. VLCACHE_UPDATE_DOCS=1 rewrites it there.
 TEST(Routes, DocsAreUpToDate) {
   const std::string begin = "<!-- routes -->\n", end = "<!-- /routes -->";

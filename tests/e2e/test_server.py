@@ -325,6 +325,17 @@ class Errors(Server):
         self.assertEqual(self.call("GET", "/health"), (200, {"status": "ok"}))
         models = self.call("GET", "/v1/models")[1]
         self.assertEqual([m["id"] for m in models["data"]], ["tinydoc"])
+        for path in ("/models", "/models/tinydoc"):  # a base URL without /v1
+            self.assertEqual(self.call("GET", path), self.call("GET", "/v1" + path))
+        self.assertEqual(self.call("GET", "/chat/completions")[0], 405)
+        status, answer = self.call("POST", "/v1/v1/chat/completions", {})
+        self.assertEqual(status, 404)
+        self.assertIn("this server has /v1/chat/completions", answer["error"]["message"])
+
+    def test_half_a_surrogate_pair(self):
+        for path, body in (("/chat/completions", r'{"max_tokens": 1, "user": "\udc00", "messages": [{"role": "user", "content": "a \ud83d b \ud83d\ude00"}]}'),
+                           ("/messages", r'{"max_tokens": 1, "messages": [{"role": "user", "content": "a \ud83d b"}]}'), ("/tokenize", r'{"prompt": "\ud83d"}')):
+            self.assertEqual(self.call("POST", path, body)[0], 200)
 
     def raw(self, data, wait=5):
         with socket.create_connection(("127.0.0.1", self.port), timeout=wait) as s:

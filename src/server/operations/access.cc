@@ -32,7 +32,8 @@ std::string_view key_of(const HttpRequest& request) {
   constexpr std::string_view kBearer = "bearer ";
   const std::string_view authorization = request.header("authorization");
   if (lower_case(authorization.substr(0, kBearer.size())) == kBearer) return authorization.substr(kBearer.size());
-  return request.header("x-api-key");
+  const std::string_view key = request.header("x-api-key");
+  return key.empty() ? request.header("api-key") : key;  // Azure's clients
 }
 
 // Names that the public DNS does not give to a site (RFC 6762, RFC 8375, ICANN's .internal), and this machine's own.

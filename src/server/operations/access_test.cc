@@ -209,6 +209,8 @@ TEST_F(Keys, AreRequiredExceptWhereOpen) {
   EXPECT_EQ(status(access, {{"authorization", "Bearer alices-key-1234567"}}), 0);
   EXPECT_FALSE(access.check({.method = "GET", .path = "/health", .headers = {}}, /*open=*/true).answer);
   EXPECT_EQ(status(access, {{"x-api-key", "bobs-key-123456789"}}), 0);
+  EXPECT_EQ(status(access, {{"api-key", "bobs-key-123456789"}}), 0);  // Azure's clients
+  EXPECT_EQ(status(access, {{"api-key", "wrong"}}), 401);
   EXPECT_EQ(status(access, {{"authorization", "bearer bobs-key-123456789"}}), 0);
   for (const char* wrong : {"Bearer", "Bearer ", "Bearer bobs-key-12345678", "Basic bobs-key-123456789",
                             "bobs-key-123456789", "Bearer bobs-key-123456789 "}) {
