@@ -1,5 +1,8 @@
 #include "cli/flags/command.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -10,6 +13,7 @@
 #include "base/byte_size.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/os/machine.h"
 #include "base/os/signals.h"
 #include "base/os/threads.h"
@@ -237,11 +241,17 @@ void make_folder_of(const std::filesystem::path& path) {
   if (std::filesystem::is_directory(path, error)) {
     throw Error(ErrorCode::kInput, path.string() + ": expected the name of a file; this is a folder");
   }
+  const bool exists = std::filesystem::exists(path, error);
+  if (exists && !std::filesystem::is_regular_file(path, error)) return;  // a device or a pipe
+  const File tried(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  if (!tried) throw Error(ErrorCode::kIo, errno_text(path.string() + ": cannot be written"));
+  if (!exists) unlink(path.c_str());
 }
 
 void write_file(const std::filesystem::path& path, std::string_view text) {
   make_folder_of(path);
   std::ofstream file(path, std::ios::binary);
+  if (!file) throw Error(ErrorCode::kIo, errno_text(path.string() + ": cannot be written"));
   file.write(text.data(), static_cast<std::streamsize>(text.size()));
   if (!file.flush()) throw Error(ErrorCode::kIo, path.string() + ": writing failed (is the disk full?)");
 }
