@@ -67,7 +67,8 @@ class Commands(ProgramTest):
         self.assertGreater(n, 400)
 
     def test_usage_errors_exit_2(self):
-        for args in ((), ("nonsense",), ("run",), ("run", "-m", MODEL, "--max-tokens", "x", "hi"), ("run", "-m", MODEL, "--no-such-flag", "hi"),
+        self.assertIn("vlcache COMMAND --help", self.ok())  # alone: the help
+        for args in (("nonsense",), ("run",), ("run", "-m", MODEL, "--max-tokens", "x", "hi"), ("run", "-m", MODEL, "--no-such-flag", "hi"),
                      ("run", "-m", MODEL), ("bench",), ("logits", "-m", MODEL, "hi")):
             self.assertEqual(run(*args).returncode, 2, args)
 
@@ -93,8 +94,9 @@ class Commands(ProgramTest):
         self.assertEqual({r["n_threads"] for r in json.loads(out)}, {1})
 
     def test_unknown_keys_of_a_file_are_named(self):
-        for text, says in (("[run]\nmax-tokns = 5\n", "run.max-tokns"), ("[rnu]\nmax-tokens = 5\n", "[rnu]"), ("nothing = 1\n", "nothing")):
+        for text, says in (("[run]\nmax-tokns = 5\n", "did you mean 'max-tokens'"), ("[rnu]\nmax-tokens = 5\n", "did you mean 'run'"), ("nothing = 1\n", "nothing")):
             self.fails("--config", self.write("flags.toml", text), "run", "-m", MODEL, "hi", says=["--config", says])
+        self.fails("--config", self.folder / "no.toml", "run", "-m", MODEL, "hi", says=["vlcache: --config: ", "no.toml: no such file"])
         of_others = self.write("flags.toml", "[bench]\nbatch = [1, 2]\n[run]\nmax-tokens = 1\n")
         self.assertEqual(self.json("--config", of_others, "run", "-m", MODEL, "--json", "hi")["tokens"]["generated"], 1)
 
@@ -114,6 +116,18 @@ class Commands(ProgramTest):
         self.assertEqual(names["VLCACHE_BENCH_BATCH"], {"bench"})
         self.assertEqual(names["VLCACHE_RUN_BATCH"], {"run"})
         self.assertTrue({"VLCACHE_BATCH", "VLCACHE_OUTPUT", "VLCACHE_IMAGE"}.isdisjoint(names))
+
+    def test_variables_that_are_no_flags(self):
+        service = {"VLCACHE_SERVE_PORT": "tcp://10.96.0.7:8080", "VLCACHE_SERVE_SERVICE_HOST": "10.96.0.7", "VLCACHE_SERVE_PORT_8080_TCP": "tcp://10.96.0.7:8080"}
+        p = run("serve", "-m", "/no/model", env=service)  # starts, as far as the model
+        self.assertIn("/no/model", p.stderr)
+        self.assertEqual([line for line in p.stderr.splitlines() if "VLCACHE" in line], ["vlcache: note: VLCACHE_SERVE_PORT is left out: Kubernetes sets it for a Service of this name"])
+        self.assertEqual(run("policies", env=service).stderr, "")
+        p = run("serve", env={"VLCACHE_PARALLEL": "2", "VLCACHE_SERVE_PARALLEL": "many", "VLCACHE_MODEL": "/no/model"})
+        self.assertEqual(p.returncode, 2)
+        self.assertIn("VLCACHE_PARALLEL is not the variable of a flag (did you mean 'VLCACHE_SERVE_PARALLEL'?)", p.stderr)
+        self.assertIn("(set by VLCACHE_SERVE_PARALLEL)", p.stderr)
+        self.assertIn("(set by VLCACHE_MODEL)", run("run", "hi", env={"VLCACHE_MODEL": "/no/model"}).stderr)
 
     def test_info_names_experts(self):
         for model, says in (("qwen3-vl-moe", "8 experts x 20 (3 for each token),"),
@@ -249,7 +263,7 @@ class Commands(ProgramTest):
         self.assertIn("logits", read_safetensors(out))
         (self.folder / "file").write_text("")
         for command in (("logits", "--raw", "a"), ("inspect", "a"), ("tune", "heads"), ("bench",)):
-            for where, says in ((self.folder / "file" / "x.csv", "its folder cannot be made"), (self.folder / "new.csv", "this is a folder")):
+            for where, says in ((self.folder / "file" / "x.csv", "its folder cannot be made"), (self.folder / "new.csv", "this is a folder"), ("/proc/new.csv", "cannot be written")):
                 (self.folder / "new.csv").mkdir(exist_ok=True)
                 self.fails(*command, "-m", self.folder / "none", "-o", where, says=says)
 

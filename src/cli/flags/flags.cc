@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <istream>
 #include <iterator>
 #include <memory>
@@ -18,15 +20,19 @@
 #include "base/error.h"
 #include "base/nearest.h"
 #include "cli/flags/command_info.h"
+#include "cli/flags/environment.h"
 #include "cli/terminal/markdown.h"
 
 namespace vlcache {
 namespace {
 
-std::string environment_name(const std::string& command, const CLI::Option& option) {
-  std::string name = "vlcache_" + (command.empty() ? "" : command + "_") + option.get_lnames().at(0);
+std::string upper_case(std::string name) {
   for (char& c : name) c = c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   return name;
+}
+
+std::string environment_name(const std::string& command, const CLI::Option& option) {
+  return upper_case("vlcache_" + (command.empty() ? "" : command + "_") + option.get_lnames().at(0));
 }
 
 // Every flag has an environment variable, of its own unless commands share it (--batch of bench is
@@ -132,34 +138,68 @@ class TomlText : public CLI::ConfigTOML {
     return CLI::ConfigTOML::from_config(text);
   }
 };
+std::vector<std::string> command_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(sub->get_name());
+  return names;
+}
+
+std::string nearest_command(const std::string& word, const std::vector<std::string>& commands) {
+  std::string meant = did_you_mean(word, commands);
+  for (const std::string& known : commands) {  // its letters in another order
+    if (meant.empty() && std::ranges::is_permutation(word, known)) meant = " (did you mean '" + known + "'?)";
+  }
+  return meant;
+}
+
+std::vector<std::string> flag_names(const CLI::App& app, const std::string& before) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back(before + name);
+  }
+  return names;
+}
 
 // CLI11 calls every configuration file INI, and unknown keys in it "run.no-such-flag", "no-such-command.++".
-std::string config_problem(std::string what) {
+std::string config_problem(std::string what, const CLI::App& app) {
   constexpr std::string_view kUnknown = "INI was not able to parse ", kSection = ".++";
   if (!what.starts_with(kUnknown)) return "--config: " + what;
   what.erase(0, kUnknown.size());
-  if (!what.ends_with(kSection)) return "--config: '" + what + "': expected a flag as in [run] max-tokens = 64";
+  const std::vector<std::string> commands = command_names(app);
+  if (!what.ends_with(kSection)) {
+    const std::string command = what.substr(0, what.find('.')),
+                      name = what.substr(std::min(what.find('.'), what.size() - 1) + 1);
+    const bool known = std::ranges::find(commands, command) != commands.end();
+    const std::string meant = known ? did_you_mean(name, flag_names(*app.get_subcommand(command), ""))
+                                    : did_you_mean(what, flag_names(app, ""));
+    return "--config: '" + what + "': expected a flag as in [run] max-tokens = 64" + meant;
+  }
   what.erase(what.size() - kSection.size());
-  return "--config: [" + what + "]: there is no such command";
+  return "--config: [" + what + "]: there is no such command" + nearest_command(what, commands);
+}
+
+std::string file_problem(const CLI::App& app) {
+  const std::string path = app.get_config_ptr()->as<std::string>();
+  std::error_code error;
+  const bool exists = std::filesystem::exists(path, error);
+  const bool folder = std::filesystem::is_directory(path, error);
+  return "--config: " + path + ": " +
+         (folder   ? "is a folder, expected a file"
+          : exists ? "cannot be read"
+                   : "no such file");
 }
 
 // The probable meaning of a word that no command or flag has; "": none.
 std::string suggestion(const CLI::App& app, int argc, char** argv) {
   const CLI::App* command = &app;
-  std::vector<std::string> commands;
-  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
-    commands.push_back(sub->get_name());
-  }
+  const std::vector<std::string> commands = command_names(app);
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     if (!word.starts_with('-')) {
       if (command != &app) continue;
       if (std::ranges::find(commands, word) == commands.end()) {
-        std::string meant = did_you_mean(word, commands);
-        for (const std::string& known : commands) {  // its letters in another order
-          if (meant.empty() && std::ranges::is_permutation(word, known)) meant = " (did you mean '" + known + "'?)";
-        }
-        return "there is no command '" + word + "'" + meant;
+        return "there is no command '" + word + "'" + nearest_command(word, commands);
       }
       command = app.get_subcommand(word);
       continue;
@@ -168,9 +208,7 @@ std::string suggestion(const CLI::App& app, int argc, char** argv) {
     const std::string name = word.substr(0, word.find('='));
     std::vector<std::string> flags;
     for (const CLI::App* of : {command, &app}) {
-      for (const CLI::Option* option : of->get_options()) {
-        for (const std::string& known : option->get_lnames()) flags.push_back("--" + known);
-      }
+      for (std::string& known : flag_names(*of, "--")) flags.push_back(std::move(known));
     }
     if (std::ranges::find(flags, name) == flags.end()) {
       const std::string meant = did_you_mean(name, flags);
@@ -178,6 +216,84 @@ std::string suggestion(const CLI::App& app, int argc, char** argv) {
     }
   }
   return "";
+}
+
+std::vector<const CLI::App*> with_commands(const CLI::App& app) {
+  std::vector<const CLI::App*> apps{&app};
+  for (size_t i = 0; i < apps.size(); ++i) {
+    for (const CLI::App* command : apps[i]->get_subcommands([](const CLI::App*) { return true; }))
+      apps.push_back(command);
+  }
+  return apps;
+}
+
+// The flags of all commands that have a variable which is set, unless the command line has the flag.
+std::vector<FlagVariable> set_by_variables(const CLI::App& app, std::vector<Variable> variables) {
+  const std::vector<const CLI::App*> apps = with_commands(app);
+  for (const CLI::App* of : apps) {
+    for (const CLI::Option* given : of->parse_order()) {
+      std::erase_if(variables, [&](const Variable& variable) { return variable.name == given->get_envname(); });
+    }
+  }
+  std::vector<FlagVariable> set;
+  for (Variable& variable : variables) {
+    for (const CLI::App* of : apps) {
+      for (const CLI::Option* option : of->get_options()) {
+        const bool is_new = set.empty() || set.back().variable.name != variable.name;
+        if (is_new && option->get_envname() == variable.name) set.push_back({"--" + option->get_lnames()[0], variable});
+      }
+    }
+  }
+  return set;
+}
+
+// Takes Kubernetes' variables out of the environment, and warns of variables that no flag has. Returns the others.
+std::vector<Variable> checked_variables(const CLI::App& app, int argc, char** argv) {
+  std::vector<std::string> known;
+  for (const CLI::App* of : with_commands(app)) {
+    for (const CLI::Option* option : of->get_options()) {
+      if (!option->get_envname().empty()) known.push_back(option->get_envname());
+    }
+  }
+  std::vector<Variable> variables = own_variables();
+  for (const std::string& line : unknown_variables(variables, known))
+    std::fprintf(stderr, "vlcache: warning: %s\n", line.c_str());
+  std::string left_out;
+  std::erase_if(variables, [&](const Variable& variable) {
+    if (std::ranges::find(known, variable.name) == known.end()) return true;
+    if (!is_of_kubernetes(variable)) return false;
+    unsetenv(variable.name.c_str());
+    for (int i = 1; i < argc; ++i) {  // flags of other commands are not missed
+      if (variable.name.starts_with("VLCACHE_" + upper_case(argv[i]) + "_"))
+        left_out += (left_out.empty() ? "" : ", ") + variable.name;
+    }
+    return true;
+  });
+  if (!left_out.empty())
+    std::fprintf(stderr, "vlcache: note: %s is left out: Kubernetes sets it for a Service of this name\n",
+                 left_out.c_str());
+  return variables;
+}
+
+// Parses, and runs the command. Errors name the variables that the values at fault come from.
+void parse(CLI::App& app, int argc, char** argv, const std::vector<Variable>& variables) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::FileError&) {
+    throw Error(ErrorCode::kInput, file_problem(app));
+  } catch (const CLI::ConfigError& e) {
+    throw Error(ErrorCode::kInput, config_problem(e.what(), app));
+  } catch (const CLI::ParseError& e) {
+    const std::string origin =
+        e.get_exit_code() == 0 ? "" : origin_of_error(e.what(), set_by_variables(app, variables));
+    if (origin.empty()) throw;
+    throw Error(ErrorCode::kInput, e.what() + origin);
+  } catch (const Error& e) {
+    const std::string origin =
+        e.code() == ErrorCode::kCancelled ? "" : origin_of_error(e.what(), set_by_variables(app, variables));
+    if (origin.empty()) throw;
+    throw Error(e.code(), e.what() + origin);
+  }
 }
 
 }  // namespace
@@ -313,10 +429,12 @@ int run_command_line(int argc, char** argv, const std::function<void(const Comma
       "that several commands share, VLCACHE_BENCH_BATCH=4 for flags of one command. A flag on the command line "
       "overrides its variable.\n"
       "vlcache COMMAND --help describes a command.");
+  if (argc == 1) {
+    std::fputs(app.help().c_str(), stdout);
+    return 0;
+  }
   try {
-    app.parse(argc, argv);
-  } catch (const CLI::ConfigError& e) {
-    throw Error(ErrorCode::kInput, config_problem(e.what()));
+    parse(app, argc, argv, checked_variables(app, argc, argv));
   } catch (const CLI::ParseError& e) {
     const bool unknown =
         dynamic_cast<const CLI::ExtrasError*>(&e) != nullptr || dynamic_cast<const CLI::RequiredError*>(&e) != nullptr;
