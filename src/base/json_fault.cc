@@ -148,6 +148,10 @@ std::string fault_at(std::string_view text, size_t at, std::string_view reason) 
   const bool in_list = says("expected '}'") || says("expected ']'");
   if (in_list && (says("literal") || c == '[' || c == '{')) return "a comma is missing";
   if (says("invalid BOM")) return "a damaged byte order mark";
+  const bool after_value = says("parsing object -") || says("parsing array -");
+  if (after_value && says("invalid literal") && !word_at(text, at).empty()) {
+    return "a comma is missing, or a quote in a string lacks its \\";
+  }
   if (says("invalid number") || says("invalid literal")) {
     const std::string fault = wrong_literal(text, at, says("parsing object key"));
     return says("invalid number") && fault.find("is not a JSON") == fault.npos ? "an incomplete number" : fault;

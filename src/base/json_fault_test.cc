@@ -117,6 +117,8 @@ TEST(JsonFault, NamesTheFaultAndItsPlace) {
       {"{\"a\" 1}", "expected ':'"},
       {"{\"a\": 1 \"b\": 2}", "a comma is missing"},
       {"[1 2]", "a comma is missing"},
+      {R"({"text": "say "hi" to"})", "a comma is missing, or a quote in a string lacks its \\ (near"},
+      {R"(["say "hi" to"])", "a comma is missing, or a quote in a string lacks its \\ (near"},
       {"[1}", "unexpected '}'; expected ']'"},
       {"[-]", "an incomplete number"},
       {"[tru]", "a word that is neither a number nor true, false or null"},
