@@ -18,20 +18,30 @@ namespace {
 
 struct Scheme {
   std::string_view text;
-  bool tls, cluster;
+  bool tls, cluster, local;
 };
-constexpr std::array<Scheme, 4> kSchemes = {{{"redis://", false, false},
-                                             {"rediss://", true, false},
-                                             {"redis+cluster://", false, true},
-                                             {"rediss+cluster://", true, true}}};
+// The first of each kind is the one that is shown. Clients of Redis and Valkey do not agree on a name for sockets.
+constexpr std::array<Scheme, 12> kSchemes = {{{"redis://", false, false, false},
+                                              {"rediss://", true, false, false},
+                                              {"redis+cluster://", false, true, false},
+                                              {"rediss+cluster://", true, true, false},
+                                              {"unix://", false, false, true},
+                                              {"valkey://", false, false, false},
+                                              {"valkeys://", true, false, false},
+                                              {"valkey+cluster://", false, true, false},
+                                              {"valkeys+cluster://", true, true, false},
+                                              {"redis+unix://", false, false, true},
+                                              {"redis+socket://", false, false, true},
+                                              {"redis-socket://", false, false, true}}};
+constexpr size_t kMaxSocketPath = 107;  // the limit of Linux
 constexpr size_t kMaxPasswordBytes = 4096;
 constexpr size_t kMaxSeeds = 256, kMaxPatterns = 256;
 
 [[noreturn]] void refuse(const std::string& why) {
   throw Error(
       ErrorCode::kInput,
-      "Redis: expected redis://[user:password@]host[:port][/db], redis+cluster://[user:password@]host[:port],... "
-      "or the same with rediss, found " +
+      "Redis: expected redis://[user:password@]host[:port][/db], redis+cluster://[user:password@]host[:port],..., "
+      "the same with rediss, valkey or valkeys, or unix://[user:password@]/path[?db=N], found " +
           why);
 }
 
@@ -74,6 +84,58 @@ void take_user(std::string_view text, RedisAddress& address) {
   if (!user || !password) refuse("a % without two digits before the @");
   address.user = *user;
   address.password = *password;
+}
+
+int database_of(std::string_view text) {
+  const auto number = parse_number(text, 1 << 20);
+  if (!number) refuse("a database that is no number");
+  return *number;
+}
+
+// ?db=2, by the names that clients of Redis use.
+void take_query(std::string_view text, RedisAddress& address) {
+  while (!text.empty()) {
+    const std::string_view part = text.substr(0, text.find('&'));
+    text.remove_prefix(std::min(part.size() + 1, text.size()));
+    const size_t equals = std::min(part.find('='), part.size());
+    const std::string_view name = part.substr(0, equals);
+    const auto value = decoded(part.substr(std::min(equals + 1, part.size())));
+    if (!value) refuse("a % without two digits after the ?");
+    if (name == "db" || name == "database" || name == "virtual_host") {
+      address.db = database_of(*value);
+    } else if (name == "username" || name == "user") {
+      address.user = *value;
+    } else if (name == "password") {
+      address.password = *value;
+    } else {
+      refuse("something other than db=N after the ?");
+    }
+  }
+}
+
+// A socket of this machine: its absolute path, in place of a host.
+void take_path(std::string_view text, RedisAddress& address) {
+  const auto path = decoded(text);
+  if (!path) refuse("a % without two digits in the path of a socket");
+  if (!path->starts_with('/')) refuse("a socket without an absolute path: unix:///path");
+  if (path->size() > kMaxSocketPath) refuse("a path of more than 107 bytes, which no socket has");
+  address.seeds.push_back({.host = *path});
+}
+
+// As it stands in a URL.
+std::string encoded_path(std::string_view path) {
+  constexpr std::string_view kPlain = "/._-~+:,";
+  constexpr std::string_view kDigits = "0123456789ABCDEF";
+  std::string text;
+  for (const char c : path) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (std::isalnum(byte) != 0 || kPlain.find(c) != std::string_view::npos) {
+      text += c;
+    } else {
+      text += {'%', kDigits[byte / 16], kDigits[byte % 16]};
+    }
+  }
+  return text;
 }
 
 RedisNode parse_node(std::string_view text) {
@@ -162,14 +224,14 @@ bool equal_names(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::string RedisNode::shown() const {
+  if (local()) return "unix://" + encoded_path(host);
   return (host.find(':') != std::string::npos ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }
 
 std::string RedisAddress::shown() const {
-  std::string text;
-  for (const Scheme& scheme : kSchemes) {
-    if (scheme.tls == tls && scheme.cluster == cluster) text = scheme.text;
-  }
+  if (seeds.front().local()) return seeds.front().shown() + (db == 0 ? "" : "?db=" + std::to_string(db));
+  const auto is_mine = [this](const Scheme& scheme) { return scheme.tls == tls && scheme.cluster == cluster; };
+  std::string text(std::ranges::find_if(kSchemes, is_mine)->text);
   for (const RedisNode& node : seeds) text += (&node == seeds.data() ? "" : ",") + node.shown();
   return cluster ? text : text + "/" + std::to_string(db);
 }
@@ -185,20 +247,26 @@ RedisAddress parse_redis_url(std::string_view url, const std::filesystem::path& 
   RedisAddress address;
   address.tls = scheme->tls;
   address.cluster = scheme->cluster;
-  // The last @: a password may hold one that was not encoded.
-  if (const size_t at = url.rfind('@'); at != std::string_view::npos) {
+  // The last @: a password may hold one that was not encoded. A path may, too: there, the @ before the first /.
+  const size_t at = !scheme->local ? url.rfind('@') : url.starts_with('/') ? url.npos : url.find("@/");
+  if (at != std::string_view::npos) {
     take_user(url.substr(0, at), address);
     url.remove_prefix(at + 1);
   }
-  if (const size_t slash = url.find('/'); slash != std::string_view::npos) {
-    const std::string_view db = url.substr(slash + 1);
-    const auto number = parse_number(db, 1 << 20);
-    if (!db.empty() && !number) refuse("a database that is no number");
-    address.db = number.value_or(0);
-    if (address.cluster && address.db != 0) refuse("a database, of which a cluster has only 0");
-    url = url.substr(0, slash);
+  const size_t query = std::min(url.find('?'), url.size());
+  const std::string_view options = url.substr(std::min(query + 1, url.size()));
+  url = url.substr(0, query);
+  if (scheme->local) {
+    take_path(url, address);
+  } else {
+    if (const size_t slash = url.find('/'); slash != std::string_view::npos) {
+      if (const std::string_view db = url.substr(slash + 1); !db.empty()) address.db = database_of(db);
+      url = url.substr(0, slash);
+    }
+    take_seeds(url, address);
   }
-  take_seeds(url, address);
+  take_query(options, address);
+  if (address.cluster && address.db != 0) refuse("a database, of which a cluster has only 0");
   if (!password_file.empty()) {
     if (!address.password.empty()) refuse("a password beside a file with one");
     address.password = read_password(password_file);

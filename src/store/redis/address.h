@@ -1,6 +1,7 @@
 // The address of a Redis server or cluster and the credentials for it:
 // redis://[user:password@]host[:port][/db], redis+cluster://[user:password@]host[:port],host[:port]...; rediss:// and
-// rediss+cluster:// connect by TLS.
+// rediss+cluster:// connect by TLS; valkey is another name of redis in these; unix://[user:password@]/path[?db=N] is a
+// socket of this machine.
 #pragma once
 
 #include <compare>
@@ -12,10 +13,12 @@
 namespace vlcache {
 
 struct RedisNode {
-  std::string host;
+  std::string host;  // or the absolute path of a socket
   int port = 6379;
 
-  // "host:port", "[::1]:port".
+  // Whether it is a socket of this machine.
+  bool local() const { return host.starts_with('/'); }
+  // "host:port", "[::1]:port", "unix:///path".
   std::string shown() const;
   auto operator<=>(const RedisNode&) const = default;
 };
@@ -26,7 +29,7 @@ struct RedisAddress {
   std::string user, password;  // empty: none; a user needs a password
   bool tls = false, cluster = false;
 
-  // "redis://host:port/db": safe to show, without user and password.
+  // "redis://host:port/db", "unix:///path?db=1": safe to show, without user and password.
   std::string shown() const;
 };
 

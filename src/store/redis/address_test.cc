@@ -50,6 +50,36 @@ TEST_F(RedisUrls, Clusters) {
   }
 }
 
+TEST_F(RedisUrls, SocketsAndOtherNames) {
+  const auto parts = [](std::string_view url) {
+    const RedisAddress a = parse_redis_url(url);
+    const RedisAddress again = parse_redis_url(a.shown());
+    EXPECT_EQ(again.seeds, a.seeds);
+    EXPECT_EQ(again.db, a.db);
+    EXPECT_EQ(a.shown().find("pw"), std::string::npos);
+    return a.user + "|" + a.password + "|" + a.shown();
+  };
+  EXPECT_EQ(parts("unix:///run/redis.sock"), "||unix:///run/redis.sock");
+  EXPECT_EQ(parts("unix:///run/redis.sock?db=2"), "||unix:///run/redis.sock?db=2");
+  EXPECT_EQ(parts("unix://ann:pw%40@/run/r.sock?db=0"), "ann|pw@|unix:///run/r.sock");
+  EXPECT_EQ(parts("unix:///run/r.sock?username=ann&password=pw&db=3"), "ann|pw|unix:///run/r.sock?db=3");
+  EXPECT_EQ(parts("redis+unix:///a%20b/@/r?"), "||unix:///a%20b/%40/r");
+  EXPECT_EQ(parts("redis+socket:///r?virtual_host=4"), "||unix:///r?db=4");
+  EXPECT_EQ(parts("redis-socket:///r?database=5"), "||unix:///r?db=5");
+  EXPECT_EQ(parts("valkey://h"), "||redis://h:6379/0");
+  EXPECT_EQ(parts("valkeys://ann:pw@h:1/2"), "ann|pw|rediss://h:1/2");
+  EXPECT_EQ(parts("valkeys+cluster://a,b"), "||rediss+cluster://a:6379,b:6379");
+  EXPECT_EQ(parts("redis://h?db=2"), "||redis://h:6379/2");
+  EXPECT_TRUE(is_redis_url("unix:///r") && is_redis_url("valkey://h"));
+  for (const std::string& url :
+       {std::string("unix://"), std::string("unix://run/redis.sock"), std::string("unix:/run/r"),
+        std::string("unix:///r?db=x"), std::string("unix:///r?socket_timeout=1"), std::string("unix:///r%0"),
+        std::string("unix:///r%00"), "unix:///" + std::string(107, 'a'), std::string("redis:///run/r"),
+        std::string("valkey+cluster://a?db=1"), std::string("unixs:///r"), std::string("unix://ann@/r")}) {
+    EXPECT_THROW(parse_redis_url(url), Error) << url;
+  }
+}
+
 TEST_F(RedisUrls, HostPatterns) {
   const auto covers = [](std::string_view patterns, std::string_view host) {
     return host_matches(parse_host_patterns(patterns), host);
@@ -94,6 +124,9 @@ TEST_F(RedisUrls, ErrorsDoNotRepeatTheUrl) {
                           "redis://u:hunter2%zz@h",
                           "redis://u:hunter2%00@h",
                           "redis://u@h",
+                          "unix://u:hunter2@r",
+                          "unix:///r?password=hunter2&x=1",
+                          "redis://h?hunter2",
                           "redis://u:hunter2@[::1",
                           "redis://u:hunter2@[::1]x",
                           "redis://u:hunter2@h h",

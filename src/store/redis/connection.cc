@@ -128,7 +128,8 @@ std::unique_ptr<RedisConnection> RedisConnection::open(const RedisNode& node, co
 bool RedisConnection::connect(const RedisNode& node, Deadline deadline, std::string& problem) {
   const int64_t ms = ms_until(deadline);
   const timeval time{.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
-  context_ = redisConnectWithTimeout(node.host.c_str(), node.port, time);
+  context_ = node.local() ? redisConnectUnixWithTimeout(node.host.c_str(), time)
+                          : redisConnectWithTimeout(node.host.c_str(), node.port, time);
   if (context_ == nullptr || context_->err != 0) {
     problem = context_ != nullptr ? context_->errstr : "no memory";
     return false;
@@ -175,7 +176,9 @@ bool RedisConnection::introduce(Deadline deadline, std::string& problem) {
       problem = broken_->detail;
       return false;
     }
-    if (reply.is(RedisReply::Type::kStatus)) continue;
+    // A user may lack the right to PING: the refusal, too, is a reply of a server that works.
+    const bool no_ping = step.what == "PING" && reply.is(RedisReply::Type::kError) && reply.text.starts_with("NOPERM");
+    if (reply.is(RedisReply::Type::kStatus) || no_ping) continue;
     const bool refused = reply.text.starts_with("WRONGPASS") || reply.text.starts_with("ERR invalid password");
     if (refused) {
       problem = "wrong user or password";
