@@ -75,7 +75,7 @@ void UnfinishedFile::create() {
   for (int attempt = 0; attempt < 10; ++attempt) {
     path_ = folder_ / temporary_name();
     file_ =
-        File(retried([&] { return open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600); }));
+        File(retried([&] { return open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600); }));
     if (!file_ && errno == EEXIST) continue;  // left by an earlier process of this number
     if (!file_) return fail(path_);
     const bool locked = retried([&] { return flock(file_.fd(), LOCK_EX); }) == 0;

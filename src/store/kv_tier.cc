@@ -15,12 +15,25 @@ std::string_view put_outcome_name(PutOutcome outcome) {
   return kNames[static_cast<size_t>(outcome)];
 }
 
+bool is_failure(MissReason reason) {
+  return reason != MissReason::kAbsent && reason != MissReason::kExpired && reason != MissReason::kCancelled;
+}
+
+bool is_failure(PutOutcome outcome) {
+  return outcome != PutOutcome::kStored && outcome != PutOutcome::kPresent && outcome != PutOutcome::kOutranked;
+}
+
 int64_t TierStats::n_misses() const { return std::accumulate(n_missed.begin(), n_missed.end(), int64_t{0}); }
 
 int64_t TierStats::n_failed() const {
-  int64_t n = n_misses();
-  for (const MissReason harmless : {MissReason::kAbsent, MissReason::kExpired, MissReason::kCancelled})
-    n -= n_missed[static_cast<size_t>(harmless)];
+  int64_t n = 0;
+  for (size_t i = 0; i < kMissReasons; ++i) n += is_failure(static_cast<MissReason>(i)) ? n_missed[i] : 0;
+  return n;
+}
+
+int64_t TierStats::n_failed_writes() const {
+  int64_t n = 0;
+  for (size_t i = 0; i < kPutOutcomes; ++i) n += is_failure(static_cast<PutOutcome>(i)) ? n_put[i] : 0;
   return n;
 }
 

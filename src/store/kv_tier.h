@@ -45,7 +45,7 @@ enum class PutOutcome : uint8_t {
   kNoSpace,   // the medium is full, or a quota is reached
   kLate,
   kIo,
-  kOutranked,  // the records to evict for it save more
+  kOutranked,  // the records to evict for it were used again or save more, or the tier cannot tell
 };
 inline constexpr size_t kPutOutcomes = static_cast<size_t>(PutOutcome::kOutranked) + 1;
 std::string_view put_outcome_name(PutOutcome outcome);
@@ -75,17 +75,27 @@ struct TierStats {
   int64_t n_removed = 0;                         // found corrupt or expired
   int64_t bytes_read = 0, bytes_written = 0;
   double read_ms = 0, write_ms = 0;  // spent opening and reading; storing
-  std::string last_problem;          // of the latest failure, for one warning; empty: none
+  std::string last_problem;          // of the latest failure; empty: none
+  // Why the tier itself cannot be read or written, by the latest attempt; empty: it can, as far as is known.
+  std::string cannot_read, cannot_write;
+  Clock::time_point failed_at{};         // the latest such failure
+  std::string bad_record, large_record;  // the latest record that is not used, or not stored, for what it is
 
   int64_t n_misses() const;
-  int64_t n_failed() const;  // misses other than absent, expired and cancelled
+  int64_t n_failed() const;         // misses other than absent, expired and cancelled
+  int64_t n_failed_writes() const;  // records not stored, by no choice of this process
+  bool works() const { return cannot_read.empty() && cannot_write.empty(); }
 };
+// Whether a miss of this reason is a failure; whether this outcome of a write is one.
+bool is_failure(MissReason reason);
+bool is_failure(PutOutcome outcome);
 
 // Nothing here throws; every failure is a reason. May be used by several threads.
 class KvTier {
  public:
   virtual ~KvTier() = default;
-  virtual std::string_view name() const = 0;  // "disk", "redis": the name in JSON
+  virtual std::string_view name() const = 0;        // "disk", "redis": the name in JSON
+  virtual std::string place() const { return ""; }  // the folder or address, without secrets
   virtual RecordId id_of(const RecordKey& key) const = 0;
 
   // Whether exists() needs this machine alone: then threads that compute may call it.
@@ -107,6 +117,10 @@ class KvTier {
   }
   // Ends a claim of this process.
   virtual void release(const RecordKey& key) { static_cast<void>(key); }
+  // A record was used in memory: counts as opening it. May block.
+  virtual void used(const RecordKey& key) { static_cast<void>(key); }
+  // Writes, reads and removes a few bytes that are no record: stats() has why that is impossible. May block.
+  virtual void probe() {}
   virtual std::vector<ListedRecord> list() = 0;
   virtual TierStats stats() const = 0;
 

@@ -64,8 +64,12 @@ struct Record {
   const SavePace* pace = nullptr;  // called between pieces; null: as fast as the medium allows
   double saves_ms = 0;             // what a hit saves; 0: unknown
   int32_t n_uses = 0;              // so far, beyond the first
-  // Not stored if the tier would evict records for it that save more for their bytes.
+  // Used once: not stored if the tier would evict for it a record that was used again, or one that saves more for its
+  // bytes; evicted before records that were used again.
   bool yields = false;
+  // Stored in spite of that, though memory has it: a tier that cannot put it before others only stores it where it has
+  // room, and for a limited time. Also yields.
+  bool first_use = false;
 
   int64_t bytes() const;  // of the sections
 };

@@ -91,6 +91,20 @@ bool TierChain::takes(int64_t bytes) {
   return any;
 }
 
+bool TierChain::queues_at_most(int64_t bytes) const {
+  return std::ranges::all_of(tiers_, [&](const ChainedTier& t) { return t.worker->stats().queued_bytes <= bytes; });
+}
+
+void TierChain::used(const RecordKey& key) {
+  for (ChainedTier& t : tiers_) t.worker->erase([key](KvTier& tier) { tier.used(key); });
+}
+
+void TierChain::probe_failed() {
+  for (ChainedTier& t : tiers_) {
+    if (!t.tier->stats().works()) t.worker->erase([](KvTier& tier) { tier.probe(); });
+  }
+}
+
 void TierChain::bring_nearer(const Record& record, const ChainedTier& from) {
   for (ChainedTier& t : tiers_) {
     if (&t == &from) return;

@@ -59,6 +59,10 @@ class TierChain {
   void save(const Record& record);
   // Whether the queue of a tier accepts this many bytes now.
   bool takes(int64_t bytes);
+  // Whether no tier's queue holds more than this.
+  bool queues_at_most(int64_t bytes) const;
+  // Queues that a record was used, in all tiers.
+  void used(const RecordKey& key);
   // Queues saves to the tiers nearer than `from`, where the record was found.
   void bring_nearer(const Record& record, const ChainedTier& from);
   // Queues erasures in all tiers: of a record, or of the records that `job` finds.
@@ -68,6 +72,8 @@ class TierChain {
   RecordAnswer claim(const RecordKey& key, Clock::duration time, Deadline deadline);
   // Ends the claim, after the saves that are queued.
   void release(const RecordKey& key);
+  // Queues a probe of the tiers that do not work, which finds out whether they do again.
+  void probe_failed();
   // Waits for all queued saves. False: timeout.
   bool flush(Deadline deadline);
   void set_model(const ModelFingerprint& model);

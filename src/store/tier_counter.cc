@@ -9,9 +9,38 @@ TierStats TierCounter::stats() const {
 }
 
 void TierCounter::missed(const Miss& why) {
-  const int64_t n_failed = stats_.n_failed();
   ++stats_.n_missed[static_cast<size_t>(why.reason)];
-  if (stats_.n_failed() > n_failed) stats_.last_problem = describe(why);
+  const bool of_tier = why.reason == MissReason::kIo || why.reason == MissReason::kLate;
+  if (is_failure(why.reason)) (of_tier ? stats_.cannot_read : stats_.bad_record) = stats_.last_problem = describe(why);
+  if (of_tier) {
+    stats_.failed_at = Clock::now();
+  } else if (why.reason != MissReason::kCancelled) {
+    stats_.cannot_read.clear();
+  }
+}
+
+void TierCounter::written(const PutResult& result) {
+  ++stats_.n_put[static_cast<size_t>(result.outcome)];
+  if (result.outcome == PutOutcome::kStored) stats_.cannot_write.clear();
+  if (!is_failure(result.outcome)) return;
+  const bool of_record = result.outcome == PutOutcome::kTooLarge;
+  stats_.last_problem = std::string(put_outcome_name(result.outcome)) + ": " + result.detail;
+  (of_record ? stats_.large_record : stats_.cannot_write) = stats_.last_problem;
+  if (!of_record) stats_.failed_at = Clock::now();
+}
+
+void TierCounter::probed(const std::optional<Miss>& why, const PutResult& result) {
+  const std::lock_guard lock(mutex_);
+  if (why) {
+    missed(*why);
+  } else {
+    stats_.cannot_read.clear();
+  }
+  if (result.outcome != PutOutcome::kStored) {
+    written(result);
+  } else {
+    stats_.cannot_write.clear();
+  }
 }
 
 void TierCounter::opened(Clock::time_point start, const std::optional<Miss>& why) {
@@ -21,6 +50,7 @@ void TierCounter::opened(Clock::time_point start, const std::optional<Miss>& why
     missed(*why);
   } else {
     ++stats_.n_hits;
+    stats_.cannot_read.clear();
   }
 }
 
@@ -37,10 +67,8 @@ void TierCounter::read(Clock::time_point start, int64_t bytes, const std::option
 void TierCounter::put(Clock::time_point start, int64_t bytes, const PutResult& result) {
   const std::lock_guard lock(mutex_);
   stats_.write_ms += ms_since(start);
-  ++stats_.n_put[static_cast<size_t>(result.outcome)];
   if (result.outcome == PutOutcome::kStored) stats_.bytes_written += bytes;
-  if (result.there() || result.outcome == PutOutcome::kOutranked) return;
-  stats_.last_problem = std::string(put_outcome_name(result.outcome)) + ": " + result.detail;
+  written(result);
 }
 
 void TierCounter::evicted(int64_t n) {
@@ -50,7 +78,7 @@ void TierCounter::evicted(int64_t n) {
 
 void TierCounter::problem(const Miss& why) {
   const std::lock_guard lock(mutex_);
-  stats_.last_problem = describe(why);
+  stats_.bad_record = stats_.last_problem = describe(why);
 }
 
 void TierCounter::removed() {

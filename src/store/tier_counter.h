@@ -16,13 +16,17 @@ class TierCounter {
   // A section of this many bytes was read, or was missed for this reason.
   void read(Clock::time_point start, int64_t bytes, const std::optional<Miss>& why);
   void put(Clock::time_point start, int64_t bytes, const PutResult& result);
+  // What a probe has found: nullopt and kStored if the tier works.
+  void probed(const std::optional<Miss>& why, const PutResult& result);
   void evicted(int64_t n);
   void removed();
-  // What to warn of that is no event of its own.
+  // A record that will not be used, which is no event of its own.
   void problem(const Miss& why);
 
  private:
-  void missed(const Miss& why);  // with the mutex held
+  // With the mutex held:
+  void missed(const Miss& why);
+  void written(const PutResult& result);
 
   mutable std::mutex mutex_;
   TierStats stats_;

@@ -88,7 +88,7 @@ std::string cache_text(const Engine& engine, const CacheOptions& cache) {
       text += format(", in %s up to %s (%s now)", disk_folder(cache).c_str(), gib(disk->max_bytes()).c_str(),
                      gib(disk->used_bytes()).c_str());
     } else {
-      text += ", in " + std::string(tier->name());
+      text += ", in " + tier->place();
     }
   }
   return text + (engine.options().tiers.empty() ? "; nothing is kept after the end (--cache-disk DIR)" : "");
@@ -120,6 +120,8 @@ constexpr int kSavingShare = 8;
 constexpr std::chrono::milliseconds kMostSaving{5000};
 // What hangs for so long after --grace (a step of a large model, a decoder, a file system) is not waited for.
 constexpr std::chrono::milliseconds kLate{500}, kFlushing{200};
+// Of a tier that does not work: its next success may be long in coming while no request arrives.
+constexpr std::chrono::milliseconds kBetweenProbes{2000};
 
 // Ends the process with 0 if it has not ended by itself at the time that arm() sets.
 class EndByForce {
@@ -236,9 +238,14 @@ void serve(const ServeFlags& flags) {
                  operations->port());
   }
   std::fprintf(stderr, "%s\n", cache_text(*engine, flags.model.cache).c_str());
+  Clock::time_point next_probe = Clock::now() + kBetweenProbes;
   while (!interrupted()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     warnings.tell();
+    if (TierChain* const tiers = engine->kv().tiers(); tiers != nullptr && Clock::now() >= next_probe) {
+      next_probe = Clock::now() + kBetweenProbes;
+      tiers->probe_failed();
+    }
     if (reuse.counts() != nullptr) tell_news(*reuse.counts());
     if (hung_up()) reload(access, log);
   }

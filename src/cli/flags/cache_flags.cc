@@ -47,8 +47,9 @@ void add_cache_flags(const Command& command, CacheOptions& options) {
       .value_name("DIR[,BYTES]");
   add("--cache-redis", options.redis,
       "Redis or Valkey server that stores embeddings and KV for other machines: "
-      "redis://[user:password@]host[:port][/db], rediss:// with TLS, redis+cluster:// and rediss+cluster:// with "
-      "host:port,host:port of a cluster. It is searched after the folder and skipped while it is down (default: none)")
+      "redis://[user:password@]host[:port][/db], rediss:// with TLS, unix:///path?db=N, redis+cluster:// and "
+      "rediss+cluster:// with host:port,host:port of a cluster. It is searched after the folder and skipped while it "
+      "is down (default: none)")
       .value_name("URL");
   add_cache_secrets(command, options);
   add("--cache-ttl", options.ttl,

@@ -294,7 +294,8 @@ std::unique_ptr<Engine> load_engine(const ModelFlags& flags, const Checkpoint& c
     for (const PolicyPtr& policy : policies) check_suits(config, *policy);
   }
   EngineOptions options = engine_options(flags);
-  if (warnings != nullptr) warnings->watch(options.tiers);
+  TierWarnings at_start;
+  (warnings != nullptr ? *warnings : at_start).watch(options.tiers);
   ProgressBar bar("loading");
   options.progress = [&](int64_t done, int64_t total) { bar.update(done, total); };
   options.packed.say = [&, say = options.packed.say](const std::string& line) {

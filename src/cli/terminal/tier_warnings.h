@@ -1,8 +1,9 @@
-// TierWarnings prints each tier's first problem, once.
+// TierWarnings prints a line when a tier stops working, and one when it works again; and each tier's first record that
+// is not used or stored for what it is.
 #pragma once
 
+#include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -19,13 +20,21 @@ class TierWarnings {
   TierWarnings(const TierWarnings&) = delete;
   TierWarnings& operator=(const TierWarnings&) = delete;
 
-  void watch(std::vector<std::shared_ptr<KvTier>> tiers) { tiers_ = std::move(tiers); }
-  // Prints a line to stderr for each tier that has failed and was not reported before.
+  // Probes the tiers, and prints which do not work.
+  void watch(std::vector<std::shared_ptr<KvTier>> tiers);
+  // Prints the changes since then to stderr.
   void tell();
 
  private:
+  struct Told {
+    bool failed = false, bad_record = false, large_record = false;
+    int n_changes = 0;  // printed
+    Clock::time_point changed{};
+  };
+  void tell_change(const KvTier& tier, const TierStats& stats, Told& told) const;
+
   std::vector<std::shared_ptr<KvTier>> tiers_;
-  std::set<std::string> told_;  // names of tiers
+  std::map<const KvTier*, Told> told_;
 };
 
 }  // namespace vlcache

@@ -163,6 +163,49 @@ TEST_F(MountedFaults, DirectoryBecomesReadOnly) {
   EXPECT_EQ(read_all(*std::make_unique<DiskTier>(options()), stored.record.key).sections, stored.sections);
 }
 
+std::string trouble_of(DiskTier& tier) {
+  tier.probe();
+  const TierStats stats = tier.stats();
+  return (stats.cannot_read.empty() ? "" : "r ") + stats.cannot_write;
+}
+
+TEST_F(MountedFaults, ProbesFindThem) {
+  if (!mount_here("size=256k")) GTEST_SKIP() << errno_text("tmpfs cannot be mounted here");
+  DiskTier tier(options());
+  EXPECT_EQ(trouble_of(tier), "");
+  std::ofstream(root_ / "cache" / "others") << std::string(300'000, 'x');
+  EXPECT_NE(trouble_of(tier).find("no space: "), std::string::npos);
+  EXPECT_FALSE(tier.stats().works());
+  fs::remove(root_ / "cache" / "others");
+  ASSERT_TRUE(tier.put(make_record(make_key(1), {100'000}).record, kNoDeadline).there());
+  EXPECT_TRUE(tier.stats().works());
+  std::ofstream(root_ / "cache" / "others") << std::string(300'000, 'x');
+  EXPECT_EQ(trouble_of(tier), "");  // it has a record to evict
+  ASSERT_EQ(mount("tmpfs", (root_ / "cache").c_str(), "tmpfs", MS_REMOUNT | MS_RDONLY, "size=256k"), 0);
+  EXPECT_NE(trouble_of(tier).find("io error: "), std::string::npos);
+  EXPECT_NE(tier.stats().cannot_write.find("Read-only"), std::string::npos);
+  EXPECT_EQ(tier.stats().cannot_read, "");
+  EXPECT_EQ(tier.stats().n_failed_writes(), 2);
+  ASSERT_EQ(mount("tmpfs", (root_ / "cache").c_str(), "tmpfs", MS_REMOUNT, "size=256k"), 0);
+  fs::remove(root_ / "cache" / "others");
+  EXPECT_EQ(trouble_of(tier), "");
+}
+
+TEST_F(DiskFaults, ProbesFindAndForgetThem) {
+  DiskTier tier(options());
+  EXPECT_EQ(trouble_of(tier), "");
+  EXPECT_EQ(files_in(root_), kNone);
+  fs::remove_all(root_ / "cache");
+  EXPECT_NE(trouble_of(tier).find("r io error: " + (root_ / "cache").string()), std::string::npos);
+  EXPECT_FALSE(fs::exists(root_ / "cache"));
+  write_file(root_ / "cache", random_bytes(10, 1));
+  EXPECT_NE(trouble_of(tier).find("r io error: "), std::string::npos);
+  fs::remove(root_ / "cache");
+  fs::create_directory(root_ / "cache");
+  EXPECT_EQ(trouble_of(tier), "");
+  EXPECT_EQ(tier.stats().n_failed(), 2);
+}
+
 // --- directories that vanish
 
 TEST_F(DiskFaults, DirectoryIsRemoved) {

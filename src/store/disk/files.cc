@@ -24,7 +24,8 @@ constexpr size_t kPieceBytes = size_t{1} << 20;
 constexpr std::string_view kRecordSuffix = ".vlr";
 constexpr std::string_view kClaimSuffix = ".claim";
 constexpr std::chrono::minutes kOldClaim{10};       // of a process that has died
-constexpr const char* kUses = "user.vlcache.uses";  // a decimal number
+constexpr const char* kUses = "user.vlcache.uses";  // a decimal number, and perhaps kOnce, which older programs ignore
+constexpr std::string_view kOnce = " once";
 
 bool late(Deadline deadline) { return deadline != kNoDeadline && Clock::now() >= deadline; }
 
@@ -134,20 +135,21 @@ void touch(const File& file) {
   timespec times[2] = {{0, UTIME_OMIT}, {}};
   clock_gettime(CLOCK_REALTIME, &times[1]);
   static_cast<void>(futimens(file.fd(), times));
-  write_uses(file, read_uses(file) + 1);
+  write_uses(file, {.n = read_uses(file).n + 1});
 }
 
-int64_t read_uses(const File& file) {
-  std::array<char, 20> text{};
+RecordUses read_uses(const File& file) {
+  std::array<char, 32> text{};
   const ssize_t n = fgetxattr(file.fd(), kUses, text.data(), text.size());
-  int64_t uses = -1;
-  if (n > 0) std::from_chars(text.data(), text.data() + n, uses);
+  RecordUses uses;
+  if (n > 0) std::from_chars(text.data(), text.data() + n, uses.n);
+  uses.once = n > 0 && std::string_view(text.data(), static_cast<size_t>(n)).ends_with(kOnce);
   return uses;
 }
 
-void write_uses(const File& file, int64_t n) {
-  if (n < 0) return;
-  const std::string text = std::to_string(n);
+void write_uses(const File& file, const RecordUses& uses) {
+  if (uses.n < 0) return;
+  const std::string text = std::to_string(uses.n) + std::string(uses.once ? kOnce : "");
   static_cast<void>(fsetxattr(file.fd(), kUses, text.data(), text.size(), 0));
 }
 

@@ -28,9 +28,13 @@ std::optional<Miss> read_at(const File& file, int64_t offset, std::span<std::byt
                             ChecksumStream* sum = nullptr);
 // Counts a use, and sets the time of last use, by which eviction orders records, to now. Failure has no other effect.
 void touch(const File& file);
-// Uses that were counted, in an extended attribute of the file; -1: none, or the file system has no such attributes.
-int64_t read_uses(const File& file);
-void write_uses(const File& file, int64_t n);
+// Uses that were counted, in an extended attribute of the file.
+struct RecordUses {
+  int64_t n = -1;     // beyond the first; -1: not counted, or the file system has no such attributes
+  bool once = false;  // stored though it was used once (Record::yields), and not used since
+};
+RecordUses read_uses(const File& file);
+void write_uses(const File& file, const RecordUses& uses);
 // Removes the file at `path` if it is still this one: another process may have replaced it.
 bool remove_if_same(const std::filesystem::path& path, const File& file);
 
@@ -42,7 +46,9 @@ class TemporaryFile {
 
   void write(std::span<const std::byte> bytes, Deadline deadline, const SavePace* pace = nullptr);
   // The file's count of uses.
-  void set_uses(int64_t n) { write_uses(file_.file(), n); }
+  void set_uses(const RecordUses& uses) { write_uses(file_.file(), uses); }
+  // Fills `to` with the bytes written from the first on; false: they cannot be read.
+  bool read_back(std::span<std::byte> to) const { return !read_at(file_.file(), 0, to, kNoDeadline); }
   // Syncs to the medium, then renames: one step for every reader.
   void commit(const std::filesystem::path& path);
   // kStored: no error so far. After an error the other functions do nothing.

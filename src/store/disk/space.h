@@ -20,10 +20,15 @@ class DiskSpace {
 
   void set_model(const ModelFingerprint& model) { models_.insert(model); }
   // If this many more bytes do not fit: removes records until the limit is nine tenths full with them. First expired
-  // files and files that are no records, then records of other models, then the least recently used. Returns the number
-  // of records removed; -1, and removes none, if a model in use would be evicted that saves more than `saves_ms` for
-  // these bytes, or if it is not known what it saves.
-  int64_t make_room(int64_t bytes, double saves_ms = std::numeric_limits<double>::infinity());
+  // files and files that are no records, then records of other models, then records used once (Record::yields),
+  // then the least recently used. Returns the number of records removed.
+  int64_t make_room(int64_t bytes);
+  // The same for a record that yields, and saves `saves_ms`; -1, and removes none, if of a model in use a record would
+  // be evicted that was used again or saves more for its bytes, or of which one of these is not known.
+  int64_t make_room_yielding(int64_t bytes, double saves_ms);
+  // The same for a record at its first use: removes records alone that were used once, or are of no use; fewer than
+  // above if these are too few. -1, and removes none, if that makes no room.
+  int64_t make_room_first_use(int64_t bytes);
   // If the medium is full below the limit: removes records in the same order until this many bytes are free. Returns
   // the number of records removed; 0 if all of them together hold less.
   int64_t free(int64_t bytes);
@@ -36,6 +41,7 @@ class DiskSpace {
  private:
   struct Candidate;
   std::vector<Candidate> scan();  // in the order of eviction
+  bool fits(int64_t bytes) const;
   bool outranked(const std::vector<Candidate>& candidates, int64_t most_bytes, double ms_per_byte) const;
   int64_t remove_down_to(const std::vector<Candidate>& candidates, int64_t most_bytes);
   bool expired(int64_t created_ms) const;

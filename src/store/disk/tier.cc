@@ -1,5 +1,6 @@
 #include "store/disk/tier.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +17,12 @@ namespace fs = std::filesystem;
 // Enough for the header of a model of 150 layers; longer ones need a second read.
 constexpr size_t kFirstRead = 4096;
 
+constexpr size_t kProbeBytes = size_t{64} << 10;  // more than the rest of a full disk's last block
+
+int open_folder(const fs::path& dir) {
+  return retried([&] { return ::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
+}
+
 // Checks the options and creates the directory, before the members are constructed.
 fs::path prepared(const DiskTierOptions& options) {
   const std::string dir = options.dir.string();
@@ -28,6 +35,7 @@ fs::path prepared(const DiskTierOptions& options) {
   if (stat(dir.c_str(), &status) != 0 || !S_ISDIR(status.st_mode))
     throw Error(ErrorCode::kInput, dir + ": expected a directory for the cache, found something else");
   remove_stale_files(options.dir);
+  remove_stale_files_in(options.dir);  // left by probes
   return options.dir;
 }
 
@@ -157,7 +165,9 @@ PutResult DiskTier::store(const Record& record, const fs::path& path, Deadline d
   {
     const std::lock_guard lock(space_mutex_);
     const int64_t wanted = bytes + writing_bytes_;
-    const int64_t n_evicted = record.yields ? space_.make_room(wanted, record.saves_ms) : space_.make_room(wanted);
+    const int64_t n_evicted = record.first_use ? space_.make_room_first_use(wanted)
+                              : record.yields  ? space_.make_room_yielding(wanted, record.saves_ms)
+                                               : space_.make_room(wanted);
     if (n_evicted < 0) return {PutOutcome::kOutranked, ""};
     counter_.evicted(n_evicted);
     writing_bytes_ += bytes;
@@ -187,7 +197,7 @@ PutResult DiskTier::write(const Record& record, const RecordHeader& header, cons
   TemporaryFile file(path.parent_path());
   file.write(encode_header(seal_, header), deadline);
   for (const auto& section : record.sections) file.write(section, deadline, record.pace);
-  file.set_uses(record.n_uses);
+  file.set_uses({.n = record.n_uses, .once = record.yields});
   struct stat replaced {};
   const bool replaces = lstat(path.c_str(), &replaced) == 0;
   file.commit(path);
@@ -214,6 +224,31 @@ bool DiskTier::claim(const RecordKey& key, Clock::duration time, Deadline) {
 
 void DiskTier::release(const RecordKey& key) { release_claim_file(dir_, id_of(key), claimant_); }
 
+void DiskTier::used(const RecordKey& key) {
+  if (const OpenedFile opened = open_record_file(path_of(key)); opened.file) touch(opened.file);
+}
+
+void DiskTier::probe() {
+  if (!File(open_folder(dir_))) {  // it is not made again: its removal may have been intended
+    const std::string problem = errno_text(dir_.string());
+    return counter_.probed(Miss{MissReason::kIo, problem}, {PutOutcome::kIo, problem});
+  }
+  const std::vector<std::byte> bytes(kProbeBytes, std::byte{0x5a});
+  std::vector<std::byte> again(bytes.size());
+  TemporaryFile file(dir_);
+  file.write(bytes, kNoDeadline);
+  PutResult result = file.result();
+  std::optional<Miss> why;
+  if (result.there() && (!file.read_back(again) || again != bytes)) {
+    why = Miss{MissReason::kIo, "what was written cannot be read"};
+  }
+  // A full disk is no failure as long as there are records to evict; nor is it one of the tier that one file is
+  // limited.
+  const bool evicts = result.outcome == PutOutcome::kNoSpace && used_bytes() >= std::ssize(bytes);
+  if (evicts || result.outcome == PutOutcome::kTooLarge) result = {};
+  counter_.probed(why, result);
+}
+
 std::vector<ListedRecord> DiskTier::list() {
   std::vector<ListedRecord> records;
   for (const FoundRecord& found : find_records(dir_)) {
@@ -227,7 +262,7 @@ std::vector<ListedRecord> DiskTier::list() {
     listed.key = std::move(header.key);
     listed.created_ms = header.created_ms;
     listed.saves_ms = header.saves_ms;
-    if (opened.file) listed.n_uses = read_uses(opened.file);
+    if (opened.file) listed.n_uses = read_uses(opened.file).n;
     records.push_back(std::move(listed));
   }
   return records;

@@ -32,6 +32,7 @@ class DiskTier final : public KvTier {
   explicit DiskTier(const DiskTierOptions& options);
 
   std::string_view name() const override { return "disk"; }
+  std::string place() const override { return dir_.string(); }
   RecordId id_of(const RecordKey& key) const override { return seal_.id(key); }
   bool answers_at_once() const override { return true; }
   std::vector<bool> exists(std::span<const RecordKey> keys, Deadline deadline) override;
@@ -41,6 +42,9 @@ class DiskTier final : public KvTier {
   // A file DIR/ab/<hex id>.claim.
   bool claim(const RecordKey& key, Clock::duration time, Deadline deadline) override;
   void release(const RecordKey& key) override;
+  void used(const RecordKey& key) override;
+  // In a file of the folder itself, as a record before it has its name.
+  void probe() override;
   std::vector<ListedRecord> list() override;
   TierStats stats() const override { return counter_.stats(); }
   void set_model(const ModelFingerprint& model) override;

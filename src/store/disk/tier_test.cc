@@ -363,8 +363,36 @@ TEST_F(Eviction, ARecordThatYieldsEvictsNothingThatSavesMore) {
   for (int i = 4; i < 21; ++i) EXPECT_FALSE(read_all(*tier_, make_key(i)).miss);  // so that it is the oldest
   for (int i = 21; i < 23; ++i) EXPECT_EQ(stored(i, 10), PutOutcome::kStored);
   EXPECT_EQ(stored(23, 40, 0, /*yields=*/true), PutOutcome::kOutranked);
-  EXPECT_EQ(stored(23, 80, 0, /*yields=*/true), PutOutcome::kStored);
+  EXPECT_EQ(stored(23, 80, 0, /*yields=*/true), PutOutcome::kOutranked);  // it was used again
+  EXPECT_EQ(stored(23, 10), PutOutcome::kStored);
   EXPECT_FALSE(there(3));
+}
+
+// What a restarted server finds: records of first uses make room for each other, never for another's place.
+TEST_F(Eviction, RecordsOfFirstUsesAreEvictedFirst) {
+  open(20);
+  const auto stored = [&](int n, bool first_use) {
+    Stored made = record(n);
+    made.record.saves_ms = first_use ? 1e6 : 1;
+    made.record.yields = made.record.first_use = first_use;
+    return put(*tier_, made);
+  };
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(stored(i, true), PutOutcome::kStored);
+  for (int i = 6; i < 20; ++i) EXPECT_EQ(stored(i, false), PutOutcome::kStored);
+  EXPECT_FALSE(read_all(*tier_, make_key(1)).miss);  // used again by this process,
+  tier_->used(make_key(2));                          // and in the memory of another
+  EXPECT_EQ(stored(20, false), PutOutcome::kStored);
+  EXPECT_EQ(n_there(6), 3);
+  EXPECT_TRUE(there(1) && there(2) && there(5));
+  for (int i = 21; i < 40; ++i) EXPECT_EQ(stored(i, true), PutOutcome::kStored) << i;
+  for (const int i : {1, 2, 6, 19, 20, 39}) EXPECT_TRUE(there(i)) << i;
+  EXPECT_FALSE(there(5) || there(21));
+  // All others were used again: there is no room.
+  for (int i = 40; n_there(i) < 20; ++i) stored(i, true);
+  for (int i = 0; i < 60; ++i) tier_->used(make_key(i));
+  EXPECT_EQ(stored(60, true), PutOutcome::kOutranked);
+  EXPECT_EQ(n_there(61), 20);
+  EXPECT_EQ(tier_->stats().last_problem, "");
 }
 
 TEST_F(Eviction, RecordsOfUnknownSavingOutrankWhatYields) {

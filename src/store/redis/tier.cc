@@ -1,5 +1,8 @@
 #include "store/redis/tier.h"
 
+#include <algorithm>
+#include <charconv>
+
 #include "base/error.h"
 #include "store/redis/keys.h"
 #include "store/redis/reader.h"
@@ -16,8 +19,28 @@ constexpr int64_t kErasedAtOnce = 64;
 constexpr size_t kMaxListed = 1 << 20;
 constexpr int64_t kMaxScans = 1 << 20;
 constexpr size_t kMaxScanBytes = 1 << 20;
+// A record stored at its first use lives so long, unless it is used again: with the bound of bytes an hour, this bounds
+// what such records hold of a server that evicts by the time of use alone, or not at all.
+constexpr int64_t kFirstUseMs = 60 * 60 * 1000;
+// Of the server's memory, above which such records are not stored.
+constexpr double kRoomyShare = 0.9;
+constexpr size_t kMaxInfoBytes = 16 << 10;
+constexpr std::string_view kFirstUseMark = "f";  // holds the time to live that the record has from its next use on
+constexpr int64_t kLongestMs = int64_t{1} << 45;
+constexpr std::string_view kProbeMs = "10000";
 
 std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
+
+// A number of the reply to INFO: "maxmemory:1048576". nullopt: it is not there.
+std::optional<int64_t> info_number(std::string_view info, std::string_view name) {
+  const std::string line = "\n" + std::string(name) + ":";
+  const size_t at = info.find(line);
+  if (at == info.npos) return std::nullopt;
+  const std::string_view value = info.substr(at + line.size());
+  int64_t n = -1;
+  std::from_chars(value.data(), value.data() + value.size(), n);
+  return n >= 0 ? std::optional(n) : std::nullopt;
+}
 
 }  // namespace
 
@@ -55,7 +78,8 @@ class RedisTier::Reader final : public RecordReader {
 };
 
 RedisTier::RedisTier(const RedisTierOptions& options)
-    : ttl_ms_(options.ttl_ms),
+    : place_(options.address.shown()),
+      ttl_ms_(options.ttl_ms),
       seal_(options.salt, options.id_bits),
       nodes_(options.address, options.times, options.tls, options.allowed) {}
 
@@ -150,12 +174,84 @@ PutResult RedisTier::store(const Record& record, Deadline deadline) {
   const auto no_header = take_header(first, &record.key, header);
   if (no_header && no_header->reason == MissReason::kIo) return failed_put(*no_header);
   // A server that evicts piece by piece may leave the header.
-  if (!no_header && n_pieces == count_pieces(record.bytes(), kPieceBytes)) return {PutOutcome::kPresent, ""};
-
+  if (!no_header && n_pieces == count_pieces(record.bytes(), kPieceBytes)) {
+    used(record.key);
+    return {PutOutcome::kPresent, ""};
+  }
+  int64_t lives_ms = ttl_ms_;
+  if (record.first_use) {
+    if (std::string why = no_room(session, record, deadline); !why.empty()) return {PutOutcome::kOutranked, why};
+    lives_ms = ttl_ms_ == 0 ? kFirstUseMs : std::min(ttl_ms_, kFirstUseMs);
+  }
   const RecordId id = id_of(record.key);
-  const PutResult result = RedisRecordWriter(session, id, kPieceBytes, deadline).write(seal_, record, ttl_ms_);
+  const PutResult result = RedisRecordWriter(session, id, kPieceBytes, deadline).write(seal_, record, lives_ms);
   if (!result.there()) drop(id, deadline);
+  if (result.there() && record.first_use) {
+    const std::string mark = value_name(id, kFirstUseMark), ttl = std::to_string(ttl_ms_);
+    RedisReply reply;
+    if (!session.request(redis_slot(mark), {"SET", mark, ttl, "PX", std::to_string(lives_ms)}, deadline)) {
+      session.receive(reply, deadline);  // without the mark, the record does not live longer
+    }
+  }
   return result;
+}
+
+// A user without the right to INFO does not know.
+std::string RedisTier::no_room(RedisSession& session, const Record& record, Deadline deadline) {
+  RedisReply info;
+  std::optional<Miss> why = session.request(redis_slot(header_name(id_of(record.key))), {"INFO", "memory"}, deadline);
+  if (!why) why = session.receive(info, deadline, kMaxInfoBytes);
+  if (why) return "INFO: " + why->detail;
+  if (!info.is(Type::kString)) return "INFO: " + text_of(info);
+  const auto used = info_number(info.text, "used_memory"), most = info_number(info.text, "maxmemory");
+  if (!used || !most) return "INFO: no used_memory and maxmemory";
+  const bool fits =
+      *most == 0 || static_cast<double>(*used + record.bytes()) <= kRoomyShare * static_cast<double>(*most);
+  return fits ? "" : "the server is full";
+}
+
+void RedisTier::used(const RecordKey& key) {
+  const RecordId id = id_of(key);
+  const std::string name = header_name(id), mark = value_name(id, kFirstUseMark);
+  const int slot = redis_slot(name);
+  RedisSession session(nodes_);
+  RedisReply reply;
+  if (session.request(slot, {"GET", mark}, kNoDeadline) || session.receive(reply, kNoDeadline)) return;
+  int64_t ttl_ms = -1;  // as the process that stored it has set it
+  std::from_chars(reply.text.data(), reply.text.data() + reply.text.size(), ttl_ms);
+  if (!reply.is(Type::kString) || ttl_ms < 0) return;
+  RecordHeader header;
+  if (session.request(slot, {"GET", name}, kNoDeadline) || session.receive(reply, kNoDeadline, kMaxHeaderBytes)) return;
+  if (take_header(reply, &key, header)) return;
+  const int64_t left_ms = std::max<int64_t>(1, std::min(ttl_ms, kLongestMs) - (now_ms() - header.created_ms));
+  const auto prolong = [&](const std::string& value, int64_t more_ms) {
+    if (ttl_ms == 0) return session.request(slot, {"PERSIST", value}, kNoDeadline);
+    return session.request(slot, {"PEXPIRE", value, std::to_string(left_ms + more_ms)}, kNoDeadline);
+  };
+  // The header last, so that it does not outlive its pieces.
+  const auto bytes = header.section_offset(header.sections.size()) - header.bytes();
+  for (int64_t piece = 0; piece < count_pieces(bytes, kPieceBytes); ++piece) {
+    if (prolong(piece_name(id, piece), RedisRecordWriter::kPiecesLiveLongerMs)) return;
+    if (session.receive(reply, kNoDeadline) || !reply.is(Type::kInteger)) return;
+  }
+  if (prolong(name, 0) || session.receive(reply, kNoDeadline)) return;
+  if (!session.request(slot, {"UNLINK", mark}, kNoDeadline)) session.receive(reply, kNoDeadline);
+}
+
+void RedisTier::probe() {
+  const std::string name = std::string(kRedisPrefix) + "probe-" + claimant_ + std::string(kRedisTagEnd) + "p";
+  const int slot = redis_slot(name);
+  RedisSession session(nodes_);
+  RedisReply set, got;
+  std::optional<Miss> why = session.request(slot, {"SET", name, "probe", "PX", kProbeMs}, kNoDeadline);
+  if (!why) why = session.receive(set, kNoDeadline);
+  PutResult written = why ? failed_put(*why) : PutResult{};
+  if (!why && set.is(Type::kError)) written = failed_put({MissReason::kIo, text_of(set) + " (SET)"});
+  if (!why) why = session.request(slot, {"GET", name}, kNoDeadline);
+  if (!why) why = session.receive(got, kNoDeadline);
+  if (!why && got.is(Type::kError)) why = Miss{MissReason::kIo, text_of(got) + " (GET)"};
+  counter_.probed(why, written);
+  if (set.is(Type::kStatus) && !session.request(slot, {"UNLINK", name}, kNoDeadline)) session.receive(got, kNoDeadline);
 }
 
 void RedisTier::drop(const RecordId& id, Deadline deadline) {

@@ -41,6 +41,7 @@ class RedisTier final : public KvTier {
   explicit RedisTier(const RedisTierOptions& options);
 
   std::string_view name() const override { return "redis"; }
+  std::string place() const override { return place_; }
   RecordId id_of(const RecordKey& key) const override { return seal_.id(key); }
   std::vector<bool> exists(std::span<const RecordKey> keys, Deadline deadline) override;
   OpenedRecord open(const RecordKey& key, Deadline deadline) override;
@@ -49,6 +50,10 @@ class RedisTier final : public KvTier {
   bool claim(const RecordKey& key, Clock::duration time, Deadline deadline) override;
   void release(const RecordKey& key) override;
   bool erase(const RecordId& id) override { return erase(id, kNoDeadline); }
+  // Ends the limited time of a record that was stored at its first use.
+  void used(const RecordKey& key) override;
+  // The key vlcache:{probe-...}:p, which expires.
+  void probe() override;
   std::vector<ListedRecord> list() override;
   TierStats stats() const override { return counter_.stats(); }
 
@@ -58,6 +63,8 @@ class RedisTier final : public KvTier {
   std::optional<Miss> take_header(const RedisReply& reply, const RecordKey* expected, RecordHeader& header) const;
   std::optional<Miss> read_header(const RecordKey& key, Deadline deadline, RecordHeader& header);
   PutResult store(const Record& record, Deadline deadline);
+  // Whether the record's server has room for it without evicting others; the reason if not.
+  std::string no_room(RedisSession& session, const Record& record, Deadline deadline);
   // Counts the pieces of a record on the server, and reads its header.
   std::optional<Miss> look(RedisSession& session, const Record& record, Deadline deadline, RedisReply& header,
                            int64_t& n_pieces);
@@ -70,6 +77,7 @@ class RedisTier final : public KvTier {
   std::string text_of(const RedisReply& error) const { return vlcache::text_of(error, nodes_.password()); }
   Miss unexpected(const RedisReply& reply) const;
 
+  const std::string place_;
   int64_t ttl_ms_;
   RecordSeal seal_;
   const std::string claimant_ = new_claimant();

@@ -451,6 +451,111 @@ TEST_F(RedisRecords, UsersPasswordsAndDatabases) {
   EXPECT_NE(problem.find("NOPERM"), std::string::npos) << problem;
 }
 
+TEST_F(RedisRecords, UsersOfASocketWithoutPing) {
+  server_.reset();
+  const std::string socket = (root_ / "r").string();
+  server_.emplace(root_, std::vector<std::string>{"--unixsocket", socket});
+  server_->ask({"ACL", "SETUSER", "ann", "on", ">pw", "~vlcache:*", "+get", "+set", "+getrange", "+exists", "+unlink",
+                "+pexpire", "+persist"});
+  RedisTierOptions options = redis();
+  options.address = parse_redis_url("unix://ann:pw@" + socket);
+  RedisTier tier(options);
+  tier.probe();
+  EXPECT_EQ(tier.place(), "unix://" + socket);
+  EXPECT_TRUE(tier.stats().works()) << tier.stats().last_problem;
+  EXPECT_EQ(names(), std::vector<std::string>{});  // nothing of the probe is left
+  const Stored stored = make_record(make_key(1), {100});
+  EXPECT_EQ(tier.put(stored.record, kNoDeadline).outcome, PutOutcome::kStored);
+  EXPECT_EQ(read_all(tier, stored.record.key).sections, stored.sections);
+}
+
+// What the tier cannot do is found before a record needs it, and ends when the server allows it again.
+TEST_F(RedisRecords, Probes) {
+  server_->ask({"ACL", "SETUSER", "few", "on", ">pw", "~vlcache:*", "+get", "+set"});
+  server_->ask({"ACL", "SETUSER", "reader", "on", ">pw", "~vlcache:*", "+get"});
+  server_->ask({"ACL", "SETUSER", "writer", "on", ">pw", "~vlcache:*", "+set"});
+  const auto trouble = [&](const std::string& user, const std::string& password = "pw") {
+    RedisTierOptions options = redis();
+    options.address.user = user;
+    options.address.password = password;
+    RedisTier tier(options);
+    tier.probe();
+    const TierStats stats = tier.stats();
+    EXPECT_EQ(stats.n_failed() + stats.n_failed_writes() > 0, !stats.works());
+    return std::pair(stats.cannot_read, stats.cannot_write);
+  };
+  EXPECT_EQ(trouble("few"), std::pair(std::string(), std::string()));
+  EXPECT_EQ(trouble("reader").first, "");
+  EXPECT_NE(trouble("reader").second.find("(SET)"), std::string::npos);
+  EXPECT_NE(trouble("writer").first.find("(GET)"), std::string::npos);
+  EXPECT_EQ(trouble("writer").second, "");
+  EXPECT_EQ(trouble("few", "no").first, "io error: wrong user or password");
+  RedisTier tier(redis());
+  const auto now = [&](std::initializer_list<std::string_view> words) {
+    server_->ask(words);
+    tier.probe();
+    return tier.stats().cannot_write;
+  };
+  EXPECT_NE(now({"REPLICAOF", "127.0.0.1", "1"}).find("READONLY"), std::string::npos);
+  EXPECT_EQ(tier.stats().cannot_read, "");
+  EXPECT_EQ(now({"REPLICAOF", "NO", "ONE"}), "");
+  EXPECT_NE(now({"CONFIG", "SET", "maxmemory", "1"}).find("no space: OOM"), std::string::npos);
+  EXPECT_EQ(now({"CONFIG", "SET", "maxmemory", "0"}), "");
+  server_->ask({"CONFIG", "SET", "requirepass", "secret"});
+  RedisTier without(redis());
+  without.probe();
+  EXPECT_NE(without.stats().cannot_read.find("NOAUTH"), std::string::npos);
+}
+
+int64_t lives_ms(const RedisServer& server, const std::string& name) { return server.ask({"PTTL", name}).integer; }
+
+// Records of first uses expire, unless they are used again, and use no memory that others need.
+TEST_F(RedisRecords, FirstUses) {
+  Stored stored = make_record(make_key(1), {1'000, kPieceBytes});
+  stored.record.yields = stored.record.first_use = true;
+  const std::string seal = value_name(RecordSeal().id(stored.record.key), "");
+  const auto store = [&](RedisTierOptions options) {
+    server_->ask({"FLUSHALL"});
+    RedisTier tier(options);
+    const PutOutcome outcome = tier.put(stored.record, kNoDeadline).outcome;
+    EXPECT_TRUE(tier.stats().works());
+    return outcome;
+  };
+  RedisTier tier(redis());
+  ASSERT_EQ(store(redis()), PutOutcome::kStored);
+  for (const char* part : {"h", "0", "1", "f"}) {
+    EXPECT_GT(lives_ms(*server_, seal + part), 0) << part;
+    EXPECT_LE(lives_ms(*server_, seal + part), 3'700'000) << part;
+  }
+  EXPECT_EQ(read_all(tier, stored.record.key).sections, stored.sections);
+  tier.used(stored.record.key);
+  for (const char* part : {"h", "0", "1"}) EXPECT_EQ(lives_ms(*server_, seal + part), -1) << part;
+  EXPECT_EQ(lives_ms(*server_, seal + "f"), -2);
+  // Another server stores the same: that is a use. It then has the time that its first writer gave it.
+  RedisTierOptions day = redis();
+  day.ttl_ms = 86'400'000;
+  ASSERT_EQ(store(day), PutOutcome::kStored);
+  EXPECT_LE(lives_ms(*server_, seal + "h"), 3'600'000);
+  EXPECT_EQ(tier.put(stored.record, kNoDeadline).outcome, PutOutcome::kPresent);
+  for (const char* part : {"h", "0", "1"}) EXPECT_GT(lives_ms(*server_, seal + part), 80'000'000) << part;
+  // A record stored otherwise keeps its time.
+  stored.record.yields = stored.record.first_use = false;
+  ASSERT_EQ(store(day), PutOutcome::kStored);
+  tier.used(stored.record.key);
+  EXPECT_GT(lives_ms(*server_, seal + "h"), 80'000'000);
+  stored.record.yields = stored.record.first_use = true;
+  // No room, and a user that does not know whether there is.
+  server_->ask({"CONFIG", "SET", "maxmemory", "3mb"});
+  EXPECT_EQ(store(redis()), PutOutcome::kOutranked);
+  server_->ask({"CONFIG", "SET", "maxmemory", "64mb"});
+  EXPECT_EQ(store(redis()), PutOutcome::kStored);
+  server_->ask({"ACL", "SETUSER", "few", "on", ">pw", "~vlcache:*", "+get", "+set", "+exists", "+unlink", "+pexpire"});
+  RedisTierOptions few = redis();
+  few.address.user = "few";
+  few.address.password = "pw";
+  EXPECT_EQ(store(few), PutOutcome::kOutranked);
+}
+
 // Two writers of the same records, whose bytes differ, and readers between them: right bytes of one of them, or a miss.
 TEST_F(RedisRecords, ClientsShareAServer) {
   constexpr int kRecords = 6, kRounds = 60;

@@ -10,8 +10,6 @@ namespace {
 
 // Pieces without a header, whose writer died, expire after this time.
 constexpr int64_t kUnfinishedMs = 10 * 60 * 1000;
-// The header expires first, so that a record ends at once, not piece by piece.
-constexpr int64_t kPiecesLiveLongerMs = 60 * 1000;
 // Pieces sent before the first one's reply is read: a full server reports it early.
 constexpr int64_t kMaxPending = 4;
 

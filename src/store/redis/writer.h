@@ -12,6 +12,9 @@ namespace vlcache {
 
 class RedisRecordWriter {
  public:
+  // The header expires first, so that a record ends at once, not piece by piece.
+  static constexpr int64_t kPiecesLiveLongerMs = 60 * 1000;
+
   RedisRecordWriter(RedisSession& session, const RecordId& id, int64_t piece_bytes, Deadline deadline);
 
   // ttl_ms 0: no expiry. Returns the outcome of the writes; whether the record is already stored is the caller's check.
