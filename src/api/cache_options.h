@@ -28,6 +28,9 @@ struct CacheOptions {
   std::string codec = "exact";    // of images' KV: exact, int8, int4
   std::string keep;               // SHARE:SCORER; empty: all of it
   std::string prefixes = "auto";  // when the KV of prompts is stored: auto, always, off
+  // Bytes an hour of prompts that were used once; a bare number counts GiB. By default 18 pages of 2,000 tokens of
+  // Qwen3-VL-2B; at most 37 TB a year, where a disk of 1 TB is made for hundreds.
+  std::string first_use = "4GiB";
 };
 
 // A folder and how many bytes it may hold, as --cache-disk and --packed-cache name them: DIR or DIR,BYTES. Throws

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/request.h"
+#include "reuse/prefix/prefix_saver.h"
 #include "store/tier_chain.h"
 
 namespace vlcache {
@@ -26,6 +27,7 @@ struct CacheTotals {
   Cache encoder;   // of images whose embeddings were needed
   int64_t max_bytes = 0;
   std::vector<TierChain::State> tiers;
+  PrefixSaver::FirstUseStats first_use;
 
   // n_prompt: tokens of the request's prompt.
   void add(const CacheReport& report, int32_t n_prompt);

@@ -43,6 +43,7 @@ struct EngineOptions {
   std::vector<std::shared_ptr<KvTier>> tiers;
   int32_t cache_admit = 1;                          // an image is stored there from this use on
   PrefixSaving save_prefixes = PrefixSaving::kOff;  // when exact prefixes of prompts are stored there
+  int64_t first_use_bytes = 0;                      // PrefixSaver: an hour, of prompts that were used once
   double cache_deadline_ms = 5000;                  // a request waits this long for them, then it computes
   ImageKvForm cache_form;                           // of the KV of images, in memory and there
   // Texts of conversations may contain special tokens and image markers, as with transformers; else they stay text.

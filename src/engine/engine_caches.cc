@@ -31,8 +31,8 @@ EngineCaches::EngineCaches(const Model& model, PagePools& pools, const KvShape& 
     image_prefetch_ = std::make_unique<ImagePrefetch>(*budget_, *image_kv_, *image_store_, shape, options.cache_form);
     prefix_store_ = std::make_unique<PrefixStore>(*tiers_, model_.fingerprint(), shape, pools);
     const auto empty = [&, shape] { return KvCache(pools, model.backend(), shape); };
-    prefix_saver_ =
-        std::make_unique<PrefixSaver>(make_prefix_places(*prefix_store_, *prefixes_, empty), options.save_prefixes);
+    prefix_saver_ = std::make_unique<PrefixSaver>(make_prefix_places(*prefix_store_, *prefixes_, empty),
+                                                  options.save_prefixes, options.first_use_bytes);
   }
 }
 

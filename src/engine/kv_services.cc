@@ -26,6 +26,7 @@ CacheTotals KvServices::totals() const {
   held(totals.image_kv, caches_.image_kv().stats());
   held(totals.encoder, caches_.encoder_outputs().stats());
   if (caches_.tiers() != nullptr) totals.tiers = caches_.tiers()->stats();
+  if (caches_.prefix_saver() != nullptr) totals.first_use = caches_.prefix_saver()->first_use_stats();
   return totals;
 }
 
@@ -51,6 +52,14 @@ void KvServices::save_prefixes(Deadline deadline) {
 
 void KvServices::queue_prefixes() {
   if (caches_.prefix_saver() != nullptr) caches_.prefix_saver()->save_all();
+}
+
+bool KvServices::save_first_use() {
+  return caches_.prefix_saver() != nullptr && caches_.prefix_saver()->save_first_use();
+}
+
+bool KvServices::has_first_uses() const {
+  return caches_.prefix_saver() != nullptr && caches_.prefix_saver()->has_first_uses();
 }
 
 TierChain* KvServices::tiers() { return caches_.tiers(); }

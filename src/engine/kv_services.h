@@ -36,6 +36,10 @@ class KvServices {
   void save_prefixes(Deadline deadline);
   // The same without waiting, as far as the queue has room; for a moment in which the user reads.
   void queue_prefixes();
+  // Queues one record of a prompt that was used once, for a moment in which nothing is computed. False: none is left.
+  bool save_first_use();
+  // Whether any is.
+  bool has_first_uses() const;
   // Null: nothing is kept beyond the process.
   TierChain* tiers();
 

@@ -485,6 +485,24 @@ class ServeFlags(ProgramTest):
         self.assertEqual([self.source(*flags) for _ in range(2)], ["computed", "computed"])  # localhost is another name
         self.assertEqual([self.source(*flags, "--cache-redis-allow", "localhost") for _ in range(2)], ["computed", "redis"])
 
+    def test_flag_cache_first_use(self):
+        """A page that a server was asked about once is found by another one, though the first was killed soon after."""
+        self.model = self.copy_model()
+        os.remove(self.model / "reuse_plan.json")
+        disk = ("--cache-disk", str(self.folder / "cache"))
+        first, second = self.serve(*disk), self.serve(*disk, "--cache-first-use", "0")
+        written = lambda server: float(re.search(r"^vlcache:first_use_bytes_total\S* (\S+)", server.answer("GET", "/metrics").text.decode(), re.M)[1])
+        self.ask(second, about(MODEL / "demo/table.png"))
+        self.ask(first)
+        until = time.monotonic() + 20
+        while not (written(first) > 0 and run("cache", "ls", self.folder / "cache").stdout.count(" prompt ") > 0) and time.monotonic() < until:
+            time.sleep(0.1)
+        time.sleep(0.3)
+        first.process.send_signal(signal.SIGKILL)
+        usage = self.ask(second)["usage"]
+        self.assertGreaterEqual(usage["prompt_tokens_details"]["cached_tokens"], 0.9 * usage["prompt_tokens"], usage)
+        self.assertEqual(written(second), 0)
+
     def test_invalid_flags_are_errors_at_startup(self):
         schema = self.write("schema.json", '{"type": "array", "uniqueItems": true}')
         for flags, says in ((["--json-schema", schema], "uniqueItems"), (["--logit-bias", "99999999=1"], "logit_bias"), (["--top-p", "2"], "top_p")):

@@ -9,6 +9,7 @@ import time
 import unittest
 
 from program import MODEL, PAGE, VLCACHE, ProgramTest, RedisCluster, RedisServer, free_port, make_certificates, run, valkey_server
+from server import ServerProcess
 
 OTHER = MODEL / "demo/table.png"
 QUESTION = "What is the TOTAL?"
@@ -366,6 +367,22 @@ class Redis(ProgramTest):
         self.server.end()
         self.fails("cache", "ls", self.url(), says="refused")
 
+    def test_a_server_that_starts_later(self):
+        self.server.end()
+        serving = ServerProcess([VLCACHE, "serve", "-m", MODEL, "--port", "0", "--cache-redis", self.url(f":{self.SECRET}@", "/1")])
+        self.addCleanup(serving.kill)
+        lines = lambda: [line for line in serving.log if line.startswith("--cache-redis: ")]
+        self.assertRegex("".join(lines()), rf"^--cache-redis: redis://127.0.0.1:{self.port}/1: io error: Connection refused; nothing is stored there or loaded.*\n$")
+        self.server.start("--requirepass", self.SECRET)
+        until = time.monotonic() + 60
+        while len(lines()) < 2 and time.monotonic() < until:
+            time.sleep(0.1)
+        self.assertEqual(lines()[1:], [f"--cache-redis: redis://127.0.0.1:{self.port}/1: works again\n"])
+        metrics = serving.answer("GET", "/metrics").text.decode()
+        self.assertRegex(metrics, r'(?m)^vlcache:tier_up\{.*tier="redis"\} 1')
+        self.assertRegex(metrics, r'(?m)^vlcache:tier_errors_total\{.*operation="write",reason="io error"\} [1-9]')
+        self.assertNotIn(self.SECRET, "".join(serving.log))
+
     def requests(self, *more):
         """A running `run --requests` with little memory, so that images come from the tier."""
         return subprocess.Popen([VLCACHE, "run", "-m", str(MODEL), "--requests", "-", "--reuse", "static:r=0", "--temperature", "0", "--max-tokens", "6",
@@ -473,7 +490,7 @@ class Redis(ProgramTest):
 
 
 class Clusters(ProgramTest):
-    COMMANDS = "+ping +get +set +getrange +exists +unlink +pexpire +persist +scan +object|idletime +asking +cluster|slots +cluster|nodes"  # docs/tiers.md
+    COMMANDS = "+get +set +getrange +exists +unlink +pexpire +persist +scan +object|idletime +asking +cluster|slots +cluster|nodes"  # docs/tiers.md
 
     def cluster(self, *more, **kwargs):
         cluster = RedisCluster(self.folder, *more, **kwargs)

@@ -294,6 +294,14 @@ void add_serve_command(const Command& app) {
            "first (0: none are kept)")
       .value_name("BYTES")
       .show_default();
+  command
+      .add("--cache-first-use", flags->model.cache.first_use,
+           "With --cache-prefixes auto: how much KV of prompts with images an idle server stores within an hour after "
+           "their first use, in the folder or server, where no record that was used again is evicted for it (0: none "
+           "before the second use)")
+      .group("Cache")
+      .value_name("BYTES")
+      .show_default();
   command.add("--parallel", flags->n_running, "Maximum number of requests computed together")
       .range(1, 4096)
       .show_default();

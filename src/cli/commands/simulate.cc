@@ -127,8 +127,9 @@ void add_tier_flags(const Command& command, SimulateFlags& flags) {
       .show_default();
   command
       .add("--cache-prefixes", flags.prefixes,
-           "When the KV of prompts is written to the tiers: auto (at the second use, or before memory evicts it), "
-           "always (at the first use), off (never)")
+           "When the KV of prompts is written to the tiers: auto (at the second use, before memory evicts it, or, of "
+           "prompts with images, after the first use while the replica is idle, without the bound of "
+           "--cache-first-use), always (at the first use), off (never)")
       .one_of({"auto", "always", "off"})
       .show_default();
   command.add("--replicas", flags.replicas, "Number of replicas, each with memory of --capacity blocks")

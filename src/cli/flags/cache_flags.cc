@@ -61,8 +61,8 @@ void add_cache_flags(const Command& command, CacheOptions& options) {
       .show_default();
   add("--cache-prefixes", options.prefixes,
       "When the KV of prompts is stored in the folder or server, for later prompts that begin the same: auto (from a "
-      "prompt's second use on, before memory evicts it, and when the process ends), always (as soon as it is "
-      "computed), off (never)")
+      "prompt's second use on, of prompts with images after the first while a server is idle, before memory evicts it, "
+      "and when the process ends), always (as soon as it is computed), off (never)")
       .one_of({"auto", "always", "off"})
       .show_default();
   add("--cache-codec", options.codec,

@@ -223,6 +223,7 @@ EngineOptions engine_options(const ModelFlags& flags) {
   }
   options.cache_admit = flags.cache.admit;
   options.save_prefixes = prefix_saving(flags.cache);
+  options.first_use_bytes = bytes_of("--cache-first-use", flags.cache.first_use);
   options.cache_form = image_form(flags.cache);
   if (!flags.cache_ram.empty() && bytes_of("--cache-ram", flags.cache_ram) > usable_memory()) {
     std::fprintf(stderr,

@@ -133,6 +133,7 @@ void PrefixLoad::all_filled() {
   for (const PrefixStore::Load& load : loads_) {
     // A record's last bytes, which follow the layers, may still be missing: then it stays where it is.
     if (load.wait(Deadline::min()) == RecordLoad::State::kReady) engine_->caches().prefix_store()->bring_nearer(load);
+    engine_->caches().prefix_saver()->found(load.piece);
   }
   loads_.clear();
 }

@@ -150,6 +150,50 @@ TEST_F(StoredPrefixes, AreWrittenAtTheirSecondUse) {
   EXPECT_EQ(from_disk(generate(*off, ask(*off, kQuestion))), 0);
 }
 
+// Of two servers, the other is asked the same once the first is idle.
+TEST_F(StoredPrefixes, OfImagesAreWrittenAfterTheirFirstUseWhileIdle) {
+  const auto server = [&](int64_t bytes_an_hour = 1 << 30) {
+    EngineOptions options = engine_options();
+    options.save_prefixes = PrefixSaving::kAuto;
+    options.first_use_bytes = bytes_an_hour;
+    return Engine::load(Checkpoint(fixture_), options);
+  };
+  const auto idle = [](Engine& engine) {
+    int n_saved = 0;
+    while (engine.kv().save_first_use()) ++n_saved;
+    engine.kv().tiers()->flush(kNoDeadline);
+    return n_saved;
+  };
+  const auto first = server(), none = server(0);
+  generate(*first, text(*first, 'a'));  // no image
+  Request salted = ask(*first, kQuestion, /*other_image=*/true);
+  salted.prompt.salt = Sha256Digest{1};
+  salted.prompt.keys.clear();
+  generate(*first, std::move(salted));
+  generate(*none, ask(*none, kQuestion));
+  EXPECT_EQ(idle(*first) + idle(*none), 0);
+  EXPECT_EQ(n_prefix_records(), 0);
+  generate(*first, ask(*first, kQuestion));
+  EXPECT_TRUE(first->kv().has_first_uses());
+  EXPECT_GT(idle(*first), 0);
+  EXPECT_FALSE(first->kv().has_first_uses());
+  EXPECT_GT(first->kv().totals().first_use.queued, 0);
+  const auto second = server();  // the first one may be killed now
+  const GenerateResult found = generate(*second, ask(*second, kQuestion));
+  EXPECT_GE(from_disk(found), found.n_prompt * 9 / 10);
+  EXPECT_EQ(idle(*second), 0);  // it is there
+  // Not where a policy evicts and memory keeps nothing: that is stored at once, as before.
+  Request compressed = ask(*second, "And the first word?");
+  compressed.policy = parse_policy("snapkv:w=4", "0.3");
+  generate(*second, std::move(compressed));
+  EXPECT_FALSE(second->kv().has_first_uses());
+  // Memory has forgotten it before there was time.
+  generate(*second, ask(*second, kQuestion, /*other_image=*/true));
+  second->kv().reset();
+  EXPECT_EQ(idle(*second), 0);
+  EXPECT_GT(second->kv().totals().first_use.evicted, 0);
+}
+
 // What fills whole pages of prompts seen once.
 TEST_F(StoredPrefixes, AreWrittenBeforeMemoryEvictsThem) {
   const auto small = process_with_pages(6);

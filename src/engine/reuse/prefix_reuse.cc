@@ -228,8 +228,10 @@ void PrefixReuse::note_use(Engine& engine, const Sequence& sequence, ExactPrefix
   if (sequence.prompt_shape().n_tokens < kFewestStored) return;
   if (std::ssize(prefix.key) != sequence.prompt_shape().n_tokens) prefix = exact_prefix(engine, prompt_of(sequence));
   const auto computed = [&] { return prefix_kv(*engine.caches().prefix_store(), sequence.cache().fork()); };
-  saver->used(std::move(prefix.key), std::move(prefix.pieces), computed, ms_per_token,
-              stays && engine.caches().cache_budget().max_bytes() > 0);
+  saver->used(std::move(prefix.key), std::move(prefix.pieces), computed,
+              {.ms_per_token = ms_per_token,
+               .stays = stays && engine.caches().cache_budget().max_bytes() > 0,
+               .salted = sequence.images().salt().has_value()});
 }
 
 PrefixTokens PrefixReuse::tokens_of(const Sequence& sequence) {

@@ -5,6 +5,8 @@
 namespace vlcache {
 namespace {
 
+constexpr int64_t kCalmBytes = 32 << 20;  // queued: a record of a model of 2 billion weights, a second of a busy disk
+
 class ComputedKv final : public PrefixKv {
  public:
   ComputedKv(PrefixStore& store, KvCache cache, PrefixTree::Pin pin = {})
@@ -64,7 +66,10 @@ class StoredPrefixes final : public PrefixPlaces {
     return std::make_unique<CachedPages>(store_, cache_, groups);
   }
   bool is_near(const PrefixStore::Piece& piece) override { return store_.is_near(piece); }
+  int64_t bytes(const PrefixStore::Piece& piece) override { return store_.piece_bytes(piece); }
   bool takes(const PrefixStore::Piece& piece) override { return store_.takes(piece); }
+  bool calm() override { return store_.queues_at_most(kCalmBytes); }
+  void used(const PrefixStore::Piece& piece) override { store_.used(piece); }
   bool flush(Deadline deadline) override { return store_.flush(deadline); }
 
  private:

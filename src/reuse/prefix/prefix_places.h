@@ -38,8 +38,14 @@ class PrefixPlaces {
   virtual std::unique_ptr<PrefixKv> pages(std::span<const PageGroup> groups) = 0;
   // Whether a tier on this machine has the piece.
   virtual bool is_near(const PrefixStore::Piece& piece) = 0;
+  // Bytes of the piece's KV.
+  virtual int64_t bytes(const PrefixStore::Piece& piece) = 0;
   // Whether a tier's queue takes the piece now.
   virtual bool takes(const PrefixStore::Piece& piece) = 0;
+  // Whether little waits to be stored: a request that comes now is computed beside a record or two being written.
+  virtual bool calm() = 0;
+  // Tells the tiers that a piece that they have was used in memory.
+  virtual void used(const PrefixStore::Piece& piece) = 0;
   virtual bool flush(Deadline deadline) = 0;
 };
 

@@ -9,47 +9,128 @@ constexpr size_t kMaxPrefixes = 1 << 12;  // that are remembered until memory ev
 constexpr size_t kMaxPieces = 1 << 17;    // whose uses are counted
 // At the end, this much is queued before the queue is waited for: a queue without room refuses.
 constexpr int64_t kFlushBytes = 64 << 20;
+constexpr size_t kMaxFirstUses = 64;  // prompts that wait for an idle moment; the older are likely to be evicted
+
+// The number of leading pieces that are stored at the first use: to the end of the last image, and nine tenths of the
+// prompt, so that another server that is asked the same computes a tenth.
+size_t n_at_first_use(std::span<const PrefixStore::Piece> pieces) {
+  if (pieces.back().images.empty()) return 0;
+  const int32_t least = std::max(pieces.back().images_end, (pieces.back().end * 9 + 9) / 10);
+  size_t n = 1;
+  while (n < pieces.size() && pieces[n - 1].end < least) ++n;
+  return n;
+}
 
 }  // namespace
 
-PrefixSaver::PrefixSaver(std::unique_ptr<PrefixPlaces> places, PrefixSaving when)
-    : places_(std::move(places)), when_(when) {
+PrefixSaver::PrefixSaver(std::unique_ptr<PrefixPlaces> places, PrefixSaving when, int64_t first_use_bytes)
+    : places_(std::move(places)), when_(when), hour_(first_use_bytes) {
   if (when_ == PrefixSaving::kOff) return;
   places_->on_evict([this](auto key, auto groups, int64_t n_left) { evicting(key, groups, n_left); });
 }
 
 PrefixSaver::~PrefixSaver() { places_->on_evict(nullptr); }
 
-PrefixStore::Worth PrefixSaver::PieceState::worth(double ms_per_token, bool yields) const {
+PrefixStore::Worth PrefixSaver::PieceState::worth(double ms_per_token, Saving how) const {
   const int32_t n_more = std::max(0, n_uses - 1);
-  return {.ms_per_token = ms_per_token, .n_uses = n_more, .yields = yields && n_more == 0};
+  return {.ms_per_token = ms_per_token,
+          .n_uses = n_more,
+          .yields = how != Saving::kUsual && n_more == 0,
+          .first_use = how == Saving::kFirstUse && n_more == 0};
 }
 
 // Saves pieces, up to the last of which `kv` has the tokens.
-int64_t PrefixSaver::save(std::span<const PrefixStore::Piece> pieces, PrefixKv& kv, double ms_per_token, bool yields) {
+int64_t PrefixSaver::save(std::span<const PrefixStore::Piece> pieces, PrefixKv& kv, double ms_per_token, Saving how) {
   if (kv.end_at(pieces.back().end) < pieces.back().end) pieces = pieces.first(pieces.size() - 1);
   int64_t n_queued = 0;
   for (const PrefixStore::Piece& piece : pieces) {
     PieceState& state = pieces_[piece.key.content];
     if (!places_->takes(piece)) continue;
+    const PrefixStore::Worth worth = state.worth(ms_per_token, how);
     state.queued = true;
-    n_queued += kv.save(piece, state.worth(ms_per_token, yields));
+    state.once = worth.yields;
+    n_queued += kv.save(piece, worth);
   }
   return n_queued;
 }
 
-void PrefixSaver::used(std::vector<Element> key, std::vector<PrefixStore::Piece> pieces, KvOf kv, double ms_per_token,
-                       bool stays) {
+void PrefixSaver::used(std::vector<Element> key, std::vector<PrefixStore::Piece> pieces, KvOf kv, const Use& use) {
   if (when_ == PrefixSaving::kOff || pieces.empty()) return;
   if (pieces_.size() > kMaxPieces) pieces_.clear();
-  const bool at_first_use = when_ == PrefixSaving::kAlways || !stays;
+  const bool at_first_use = when_ == PrefixSaving::kAlways || !use.stays;
+  const size_t n_when_idle = at_first_use || use.salted || hour_.most() <= 0 ? 0 : n_at_first_use(pieces);
   Pieces to_save;
-  for (const PrefixStore::Piece& piece : pieces) {
-    const int32_t n = ++pieces_[piece.key.content].n_uses;
-    if (((n == 1 && at_first_use) || n == 2) && !places_->is_near(piece)) to_save.push_back(piece);
+  std::deque<PrefixStore::Piece> when_idle;  // from the first on: a record needs the ones before it
+  bool any_new = false;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const PrefixStore::Piece& piece = pieces[i];
+    PieceState& state = pieces_[piece.key.content];
+    ++state.n_uses;
+    if (i < n_when_idle && !state.queued) when_idle.push_back(piece);
+    any_new = any_new || (i < n_when_idle && state.n_uses == 1);
+    if (!(state.n_uses == 1 && at_first_use) && state.n_uses != 2) continue;
+    if (!places_->is_near(piece)) {
+      to_save.push_back(piece);
+    } else if (std::exchange(state.once, false)) {
+      places_->used(piece);
+    }
   }
-  if (!to_save.empty()) save(to_save, *kv(), ms_per_token, /*yields=*/when_ != PrefixSaving::kAlways);
-  if (stays) note(std::move(key), std::move(pieces), ms_per_token);
+  const Saving how = when_ == PrefixSaving::kAlways ? Saving::kUsual : Saving::kYielding;
+  if (!to_save.empty()) save(to_save, *kv(), use.ms_per_token, how);
+  if (any_new && !when_idle.empty()) wait_for_idle(key, std::move(when_idle), use.ms_per_token);
+  if (use.stays) note(std::move(key), std::move(pieces), use.ms_per_token);
+}
+
+void PrefixSaver::found(const PrefixStore::Piece& piece) { pieces_[piece.key.content].queued = true; }
+
+int64_t PrefixSaver::bytes_of(const std::deque<PrefixStore::Piece>& pieces) const {
+  int64_t bytes = 0;
+  for (const PrefixStore::Piece& piece : pieces) bytes += places_->bytes(piece);
+  return bytes;
+}
+
+void PrefixSaver::wait_for_idle(const std::vector<Element>& key, std::deque<PrefixStore::Piece> pieces,
+                                double ms_per_token) {
+  first_uses_.push_back({key, std::move(pieces), ms_per_token});
+  if (first_uses_.size() <= kMaxFirstUses) return;
+  first_use_stats_.late += bytes_of(first_uses_.front().pieces);
+  first_uses_.pop_front();
+}
+
+bool PrefixSaver::save_first_use(Clock::time_point now) {
+  while (!first_uses_.empty()) {
+    FirstUse& prompt = first_uses_.front();
+    if (prompt.pieces.empty()) {
+      first_uses_.pop_front();
+      continue;
+    }
+    const PrefixStore::Piece piece = prompt.pieces.front();
+    const PieceState& state = pieces_[piece.key.content];
+    if (state.queued || places_->is_near(piece)) {
+      prompt.pieces.pop_front();
+      continue;
+    }
+    if (!places_->calm()) return true;
+    const bool fits = hour_.fits(places_->bytes(piece), now);
+    if (!fits || places_->n_known(prompt.key) < piece.end) {  // later pieces are of no use without it
+      (fits ? first_use_stats_.evicted : first_use_stats_.beyond_bound) += bytes_of(prompt.pieces);
+      first_uses_.pop_front();
+      continue;
+    }
+    const int64_t bytes = save_from_memory(prompt.key, {piece}, prompt.ms_per_token, Saving::kFirstUse);
+    hour_.add(bytes, now);
+    first_use_stats_.queued += bytes;
+    prompt.pieces.pop_front();
+    return true;
+  }
+  return false;
+}
+
+PrefixSaver::FirstUseStats PrefixSaver::first_use_stats(Clock::time_point now) {
+  FirstUseStats stats = first_use_stats_;
+  stats.hour = hour_.used(now);
+  stats.most_an_hour = hour_.most();
+  return stats;
 }
 
 void PrefixSaver::note(std::vector<Element> key, Pieces pieces, double ms_per_token) {
@@ -98,8 +179,10 @@ void PrefixSaver::evicting(std::span<const Element> key, std::span<const PageGro
     if (piece.end / page_size <= n_left) continue;
     PieceState& state = pieces_[piece.key.content];
     if (state.queued || places_->is_near(piece) || !places_->takes(piece)) continue;
+    const PrefixStore::Worth worth = state.worth(prefix->second.ms_per_token, Saving::kYielding);
     state.queued = true;
-    pages->save(piece, state.worth(prefix->second.ms_per_token, /*yields=*/true));
+    state.once = worth.yields;
+    pages->save(piece, worth);
   }
 }
 
@@ -118,10 +201,11 @@ std::vector<std::pair<PrefixSaver::Prefixes::const_iterator, PrefixSaver::Pieces
   return unsaved;
 }
 
-int64_t PrefixSaver::save_from_memory(const std::vector<Element>& key, const Pieces& pieces, double ms_per_token) {
+int64_t PrefixSaver::save_from_memory(const std::vector<Element>& key, const Pieces& pieces, double ms_per_token,
+                                      Saving how) {
   if (places_->n_known(key) < pieces.back().end) return 0;  // evicted for a copy of a page
   const std::unique_ptr<PrefixKv> kv = places_->copy(std::span(key).first(static_cast<size_t>(pieces.back().end)));
-  return save(pieces, *kv, ms_per_token, /*yields=*/false);
+  return save(pieces, *kv, ms_per_token, how);
 }
 
 void PrefixSaver::save_all() {

@@ -95,7 +95,9 @@ std::vector<PrefixStore::Piece> PrefixStore::pieces(std::span<const Sha256Digest
                       .key = {.kind = RecordKind::kPrefix, .model = model_, .content = before, .layout = layout_},
                       .images = {}});
     for (const Image& image : images) {
-      if (image.begin < end) pieces.back().images.push_back(image.key);
+      if (image.begin >= end) continue;
+      pieces.back().images.push_back(image.key);
+      pieces.back().images_end = std::max(pieces.back().images_end, image.end / kPageSlots * kPageSlots);
     }
     begin = end;
   }
@@ -166,7 +168,8 @@ int64_t PrefixStore::save(const Piece& piece, PageOf page_of, const Worth& worth
                .owner = bytes,
                .saves_ms = worth.ms_per_token * (piece.end - piece.begin),
                .n_uses = worth.n_uses,
-               .yields = worth.yields});
+               .yields = worth.yields,
+               .first_use = worth.first_use});
   return bytes->bytes();
 }
 
@@ -248,6 +251,9 @@ void PrefixStore::bring_nearer(const Load& load) {
                        .created_ms = load.load.created_ms(),
                        .saves_ms = load.ms_per_token() * (load.piece.end - load.piece.begin)},
                       *load.from);
+  // Reading a record of this machine has counted its use.
+  if (load.from->tier->answers_at_once()) return;
+  load.from->worker->erase([key = load.piece.key](KvTier& tier) { tier.used(key); });
 }
 
 PrefixStore::Loaded PrefixStore::load_all(std::span<const Piece> pieces, KvCache& cache, Deadline deadline) {

@@ -32,6 +32,7 @@ class PrefixStore {
     int32_t begin, end;
     RecordKey key;
     std::vector<Sha256Digest> images;  // image_keys of the images that its KV depends on
+    int32_t images_end = 0;            // where the last of them ends, rounded down to pages
 
     int32_t begin_page() const { return begin / kPageSlots; }
     int32_t end_page() const { return pages_for(end); }
@@ -52,11 +53,16 @@ class PrefixStore {
 
   // Whether a tier on this machine has it.
   bool is_near(const Piece& piece) { return chain_.is_near(piece.key); }
+  // Queues that the piece's record was used in memory.
+  void used(const Piece& piece) { chain_.used(piece.key); }
+  // Whether the queues of tiers hold no more than this.
+  bool queues_at_most(int64_t bytes) const { return chain_.queues_at_most(bytes); }
   // What a record is worth.
   struct Worth {
     double ms_per_token = 0;  // what computing it took
     int32_t n_uses = 0;       // so far, beyond the first
     bool yields = false;      // Record::yields
+    bool first_use = false;   // Record::first_use
   };
   // Copies a piece of a cache and queues it. Where the piece ends inside a page, the cache ends there, too, and has
   // cleared its tails. Returns the bytes queued.

@@ -151,7 +151,13 @@ class ImageReplica final : public Replica {
       const auto blocks =
           std::span(request.blocks).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
       name = replay_key(name, blocks);
-      pieces.push_back({.begin = begin, .end = end, .key = {.content = name, .layout = {}}, .images = {}});
+      PrefixStore::Piece& piece = pieces.emplace_back();
+      piece = {.begin = begin, .end = end, .key = {.content = name, .layout = {}}, .images = {}};
+      for (const TraceImage& image : request.images) {
+        if (image.begin >= token) continue;
+        piece.images.push_back(image_key("kv", image.id));
+        piece.images_end = static_cast<int32_t>(image.end() / kPageSlots * kPageSlots / options_.block_tokens);
+      }
       begin = end;
     }
     return pieces;
@@ -293,6 +299,7 @@ class ImageReplica final : public Replica {
     running_.push_back({std::move(key), cost, std::move(pin)});
     n_beside_ = static_cast<int64_t>(options_.beside + uniform());  // options_.beside, on average
     while (std::ssize(running_) > n_beside_) end_request();
+    if (running_.empty()) saver_.idle();
   }
 
   // The oldest running request ends: pages that were evicted since the end of its prompt are cached again.

@@ -161,24 +161,53 @@ Sha256Digest replay_key(const Sha256Digest& before, std::span<const Element> ele
 }
 
 ReplayTier::ReplayTier(int64_t max_bytes, double evicts_to)
-    : budget_(max_bytes),
-      records_(budget_),
-      slack_(static_cast<int64_t>((1 - evicts_to) * static_cast<double>(max_bytes))) {}
+    : max_bytes_(max_bytes), slack_(static_cast<int64_t>((1 - evicts_to) * static_cast<double>(max_bytes))) {}
 
-void ReplayTier::write(const Sha256Digest& key, int64_t bytes, bool yields) {
-  static const auto contents = std::make_shared<int>();
-  if (records_.contains(key)) return;
-  const bool full = budget_.used_bytes() + bytes > budget_.max_bytes();
-  if (full && yields && slack_ > 0) return;
-  if (full) budget_.make_room(std::min(budget_.max_bytes(), bytes + slack_));
-  records_.put(key, contents, bytes, /*cost=*/0);
+bool ReplayTier::read(const Sha256Digest& key) {
+  const auto found = records_.find(key);
+  if (found == records_.end()) return false;
+  Entry& entry = found->second;
+  queue_.erase(entry.order);
+  if (!entry.order.first) once_bytes_ -= entry.bytes;
+  entry.order = {true, ++n_uses_};
+  queue_[entry.order] = key;
+  return true;
 }
 
-void TierLink::write(const Sha256Digest& key, int64_t bytes, bool yields) {
+// Only records that were used once, unless `used_again`.
+void ReplayTier::evict_down_to(int64_t bytes, bool used_again) {
+  while (used_bytes_ > bytes && !queue_.empty() && (used_again || !queue_.begin()->first.first)) {
+    const auto at = records_.find(queue_.begin()->second);
+    used_bytes_ -= at->second.bytes;
+    if (!at->second.order.first) once_bytes_ -= at->second.bytes;
+    records_.erase(at);
+    queue_.erase(queue_.begin());
+  }
+}
+
+void ReplayTier::write(const Sha256Digest& key, int64_t bytes, RecordRank rank) {
+  constexpr double kRoomyShare = 0.9;  // RedisTier's
+  if (records_.contains(key) || bytes > max_bytes_) return;
+  const bool full = used_bytes_ > max_bytes_ - bytes;
+  const bool yields = is_folder() && rank != RecordRank::kUsual;
+  if (full && yields && (rank == RecordRank::kYields || used_bytes_ - once_bytes_ > max_bytes_ - bytes)) return;
+  if (!is_folder() && rank == RecordRank::kFirstUse &&
+      max_bytes_<kNoLimit&& static_cast<double>(used_bytes_ + bytes)> kRoomyShare * static_cast<double>(max_bytes_)) {
+    return;
+  }
+  if (full) evict_down_to(std::max<int64_t>(0, max_bytes_ - bytes - slack_), /*used_again=*/!yields);
+  const Order order{!yields, ++n_uses_};
+  records_[key] = {bytes, order};
+  queue_[order] = key;
+  used_bytes_ += bytes;
+  if (yields) once_bytes_ += bytes;
+}
+
+void TierLink::write(const Sha256Digest& key, int64_t bytes, RecordRank rank) {
   if (delay_ == 0 && rate_ == 0) {
-    tier_.write(key, bytes, yields);
+    tier_.write(key, bytes, rank);
   } else {
-    queue_.push_back({n_requests_ + delay_ + 1, key, bytes, yields});
+    queue_.push_back({n_requests_ + delay_ + 1, key, bytes, rank});
   }
 }
 
@@ -187,7 +216,7 @@ void TierLink::advance() {
   n_written_ += rate_;
   while (!queue_.empty() && queue_.front().due <= n_requests_ && (rate_ == 0 || n_written_ >= queue_.front().bytes)) {
     n_written_ -= rate_ == 0 ? 0 : queue_.front().bytes;
-    tier_.write(queue_.front().key, queue_.front().bytes, queue_.front().yields);
+    tier_.write(queue_.front().key, queue_.front().bytes, queue_.front().rank);
     queue_.pop_front();
   }
   if (queue_.empty() || queue_.front().due > n_requests_) n_written_ = 0;
@@ -200,19 +229,19 @@ HitSource ReplayTiers::read(const Sha256Digest& key) const {
 
 HitSource ReplayTiers::read_and_copy(const Sha256Digest& key, int64_t bytes) {
   const HitSource source = read(key);
-  if (source == HitSource::kShared && disk) disk->write(key, bytes, /*yields=*/false);
+  if (source == HitSource::kShared && disk) disk->write(key, bytes, RecordRank::kUsual);
   return source;
 }
 
-void ReplayTiers::write(const Sha256Digest& key, int64_t bytes, bool yields) {
+void ReplayTiers::write(const Sha256Digest& key, int64_t bytes, RecordRank rank) {
   for (std::optional<TierLink>* link : {&disk, &shared}) {
-    if (*link) (*link)->write(key, bytes, yields);
+    if (*link) (*link)->write(key, bytes, rank);
   }
 }
 
 void ReplayTiers::write_claimed(const Sha256Digest& key, int64_t bytes) {
-  if (disk) disk->write(key, bytes, /*yields=*/false);
-  if (shared) shared->tier().write(key, bytes, /*yields=*/false);
+  if (disk) disk->write(key, bytes, RecordRank::kUsual);
+  if (shared) shared->tier().write(key, bytes, RecordRank::kUsual);
 }
 
 void ReplayTiers::advance() {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "reuse/simulate/replica.h"
 
 namespace vlcache {
 namespace {
@@ -213,6 +214,71 @@ TEST(ReplayTest, PromptsWithImagesAreFoundInTiers) {
   EXPECT_EQ(images(result, HitSource::kPrefix), 1);
   options.prefixes = PrefixSaving::kOff;  // then only the image's KV
   EXPECT_EQ(images(replay(trace, options), HitSource::kShared), 1);
+}
+
+TEST(ReplayTest, PromptsWithImagesAreFoundInTiersAfterOneUse) {
+  const Trace trace{.requests = {about(1, 5, 1), about(1, 5, 1)}, .problems = {}};
+  ReplayOptions options = options_of(0);
+  options.n_replicas = 2;
+  options.shared = 0;
+  const ReplayResult result = replay(trace, options);
+  EXPECT_EQ(images(result, HitSource::kPrefix), 1);
+  EXPECT_EQ(count(result, HitSource::kShared), 5 + 128 + 10 - 1);  // the image's pages are less than nine tenths
+  options.beside = 1000;                                           // never idle: the image's KV alone
+  EXPECT_EQ(images(replay(trace, options), HitSource::kShared), 1);
+}
+
+// As DiskSpace and RedisTier.
+TEST(ReplayTest, RecordsOfFirstUsesMakeRoomForEachOtherAlone) {
+  const auto key = [](uint8_t n) { return Sha256Digest{n}; };
+  ReplayTier folder(10, /*evicts_to=*/0.8), server(10, /*evicts_to=*/1);
+  for (uint8_t n = 0; n < 4; ++n) folder.write(key(n), 1, RecordRank::kUsual);
+  for (uint8_t n = 4; n < 100; ++n) folder.write(key(n), 1, RecordRank::kFirstUse);
+  for (const uint8_t n : {0, 1, 2, 3, 99}) EXPECT_TRUE(folder.has(key(n))) << int{n};
+  EXPECT_FALSE(folder.has(key(4)));
+  folder.write(key(100), 4, RecordRank::kUsual);  // first uses are evicted first
+  for (const uint8_t n : {0, 1, 2, 3, 100}) EXPECT_TRUE(folder.has(key(n))) << int{n};
+  EXPECT_FALSE(folder.has(key(98)) && folder.has(key(99)));
+  for (uint8_t n = 0; n < 100; ++n) server.write(key(n), 1, RecordRank::kFirstUse);
+  EXPECT_TRUE(server.has(key(8)));  // up to nine tenths
+  EXPECT_FALSE(server.has(key(9)));
+  server.write(key(9), 1, RecordRank::kYields);
+  server.write(key(10), 1, RecordRank::kYields);
+  EXPECT_FALSE(server.has(key(0)));
+}
+
+TEST(ReplayTest, FiveHundredPagesUsedOnceLeaveTheHitsOfTen) {
+  const auto n_of_ten = [](int64_t n_others, PrefixSaving when) {
+    constexpr int64_t kTokens = 128;
+    ReplayTier disk(replay_bytes(50, kTokens), /*evicts_to=*/0.9);
+    ReplayTiers tiers;
+    tiers.disk.emplace(disk, 0, 0);
+    NoPages owner;
+    LruClock clock;
+    PrefixTree tree(64, owner, clock);
+    ReplicaSaver saver(tiers, tree, {.n_elements = 64, .bytes = 64 * kTokenBytes}, when);
+    const std::vector<PageGroup> groups(2, NoPages::kPage);
+    const auto key_of = [](int64_t page) { return std::vector<Element>(kTokens, page); };
+    const auto ask = [&](int64_t page) {
+      PrefixStore::Piece piece;
+      piece.begin = 0, piece.end = piece.images_end = kTokens;
+      piece.key.content = replay_key({}, key_of(page));
+      piece.images = {Sha256Digest{1}};
+      saver.used(key_of(page), {piece}, /*cost=*/1);
+      tree.insert(key_of(page), groups);
+      if (tree.n_pages() > 40) tree.evict(tree.n_pages() - 40);
+      saver.idle();
+    };
+    for (int64_t i = 0; i < 20; ++i) ask(i % 10);
+    for (int64_t page = 10; page < 10 + n_others; ++page) ask(page);
+    EXPECT_EQ(tiers.on_disk(replay_key({}, key_of(509))), n_others > 0);
+    int64_t n = 0;
+    for (int64_t page = 0; page < 10; ++page) n += tiers.on_disk(replay_key({}, key_of(page)));
+    return n;
+  };
+  EXPECT_EQ(n_of_ten(0, PrefixSaving::kAuto), 10);
+  EXPECT_EQ(n_of_ten(500, PrefixSaving::kAuto), 10);
+  EXPECT_EQ(n_of_ten(500, PrefixSaving::kAlways), 0);
 }
 
 TraceRequest text(int64_t first, int64_t n = 192) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <limits>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -24,23 +25,35 @@ inline int64_t replay_bytes(int64_t n_blocks, int64_t block_tokens) {
   return n_blocks == 0 || n_blocks > kNoLimit / block ? kNoLimit : n_blocks * block;
 }
 
-// The records of a tier: the least recently written or read one is evicted first, as a folder and Redis do. A cache
-// whose entries cost nothing evicts in that order.
+// How a record is stored: Record::yields and first_use.
+enum class RecordRank : uint8_t { kUsual, kYields, kFirstUse };
+
+// The records of a tier: the least recently written or read one is evicted first, as a folder and Redis do; in a
+// folder, records that were used once before all others.
 class ReplayTier {
  public:
   // evicts_to: the share that an eviction leaves in use; 0.9 of a folder (DiskSpace), 1 of a server.
   ReplayTier(int64_t max_bytes, double evicts_to);
   bool has(const Sha256Digest& key) const { return records_.contains(key); }
   // A read of the record.
-  bool read(const Sha256Digest& key) { return records_.find<int>(key) != nullptr; }
-  // yields: a full folder does not evict for it. DiskSpace stores it if no record that it would evict saves more, which
-  // one in a tenth of a folder nearly always does.
-  void write(const Sha256Digest& key, int64_t bytes, bool yields);
+  bool read(const Sha256Digest& key);
+  // yields: a full folder does not evict for it. DiskSpace stores it if no record that it would evict was read or saves
+  // more, which one in a tenth of a folder nearly always does. At its first use, a folder evicts those alone that were
+  // used once, and a server stores the record where it has room.
+  void write(const Sha256Digest& key, int64_t bytes, RecordRank rank);
 
  private:
-  CacheBudget budget_;
-  DigestCache records_;
-  int64_t slack_;
+  using Order = std::pair<bool, int64_t>;  // the order of eviction: whether it was used again, when it was used
+  struct Entry {
+    int64_t bytes;
+    Order order;
+  };
+  bool is_folder() const { return slack_ > 0; }
+  void evict_down_to(int64_t bytes, bool used_again);
+
+  int64_t max_bytes_, slack_, used_bytes_ = 0, once_bytes_ = 0, n_uses_ = 0;
+  std::map<Sha256Digest, Entry> records_;
+  std::map<Order, Sha256Digest> queue_;
 };
 
 // A replica's way to a tier: writes are queued, as StoreWorker does.
@@ -49,7 +62,7 @@ class TierLink {
   // `delay` and `rate`, in bytes: as in ReplayOptions. The tier outlives it.
   TierLink(ReplayTier& tier, int64_t delay, int64_t rate) : tier_(tier), delay_(delay), rate_(rate) {}
   ReplayTier& tier() const { return tier_; }
-  void write(const Sha256Digest& key, int64_t bytes, bool yields);
+  void write(const Sha256Digest& key, int64_t bytes, RecordRank rank);
   // A request arrives at some replica.
   void advance();
 
@@ -58,7 +71,7 @@ class TierLink {
     int64_t due;  // a number of requests
     Sha256Digest key;
     int64_t bytes;
-    bool yields;
+    RecordRank rank;
   };
   ReplayTier& tier_;
   int64_t delay_, rate_;
@@ -75,9 +88,11 @@ struct ReplayTiers {
   bool has(const Sha256Digest& key) const { return on_disk(key) || (shared && shared->tier().has(key)); }
   // The nearest tier that has the record.
   HitSource read(const Sha256Digest& key) const;
+  // A record was used in memory.
+  void used(const Sha256Digest& key) const { static_cast<void>(read(key)); }
   // The same; what only the shared tier has is copied to the disk.
   HitSource read_and_copy(const Sha256Digest& key, int64_t bytes);
-  void write(const Sha256Digest& key, int64_t bytes, bool yields = false);
+  void write(const Sha256Digest& key, int64_t bytes, RecordRank rank = RecordRank::kUsual);
   // Of what this replica has claimed in the shared tier: others that need it wait until it is written.
   void write_claimed(const Sha256Digest& key, int64_t bytes);
   void advance();
@@ -99,6 +114,8 @@ class ReplicaSaver {
   // A prompt has used a prefix: its name in the tree, and the pieces of it, in elements. `cost`: of computing an
   // element. Not if off().
   void used(std::vector<Element> key, std::vector<PrefixStore::Piece> pieces, double cost);
+  // Nothing is computed until the next request.
+  void idle();
 
  private:
   ReplayTiers& tiers_;

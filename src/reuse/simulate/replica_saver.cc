@@ -13,7 +13,10 @@ class EmptyKv final : public PrefixKv {
   int32_t end_at(int32_t n) override { return n; }
   int64_t save(const PrefixStore::Piece& piece, const PrefixStore::Worth& worth) override {
     const int64_t bytes = pages_.bytes_of(piece.end - piece.begin);
-    tiers_.write(piece.key.content, bytes, worth.yields);
+    tiers_.write(piece.key.content, bytes,
+                 worth.first_use ? RecordRank::kFirstUse
+                 : worth.yields  ? RecordRank::kYields
+                                 : RecordRank::kUsual);
     return bytes;
   }
 
@@ -37,7 +40,10 @@ class ReplayPlaces final : public PrefixPlaces {
     return std::make_unique<EmptyKv>(tiers_, pages_);
   }
   bool is_near(const PrefixStore::Piece& piece) override { return tiers_.on_disk(piece.key.content); }
+  int64_t bytes(const PrefixStore::Piece& piece) override { return pages_.bytes_of(piece.end - piece.begin); }
   bool takes(const PrefixStore::Piece& /*piece*/) override { return true; }
+  bool calm() override { return true; }
+  void used(const PrefixStore::Piece& piece) override { tiers_.used(piece.key.content); }
   bool flush(Deadline /*deadline*/) override { return true; }
 
  private:
@@ -51,12 +57,17 @@ class ReplayPlaces final : public PrefixPlaces {
 ReplicaSaver::ReplicaSaver(ReplayTiers& tiers, PrefixTree& tree, const ReplayPages& pages, PrefixSaving when)
     : tiers_(tiers), pages_(pages) {
   if (!tiers.any() || when == PrefixSaving::kOff) return;
-  saver_.emplace(std::make_unique<ReplayPlaces>(tiers, tree, pages), when);
+  saver_.emplace(std::make_unique<ReplayPlaces>(tiers, tree, pages), when, /*first_use_bytes=*/kNoLimit);
 }
 
 void ReplicaSaver::used(std::vector<Element> key, std::vector<PrefixStore::Piece> pieces, double cost) {
   const auto computed = [&] { return std::make_unique<EmptyKv>(tiers_, pages_); };
-  saver_->used(std::move(key), std::move(pieces), computed, cost, /*stays=*/true);
+  saver_->used(std::move(key), std::move(pieces), computed, {.ms_per_token = cost});
+}
+
+void ReplicaSaver::idle() {
+  while (saver_ && saver_->save_first_use()) {
+  }
 }
 
 }  // namespace vlcache

@@ -11,6 +11,9 @@ namespace {
 
 // A client that sends its next request when it has read an answer finds the machine idle.
 constexpr std::chrono::milliseconds kIdleBeforeShadows{200};
+// The same before prompts are stored at their first use; and between two of their records, each of which the inference
+// thread copies.
+constexpr std::chrono::milliseconds kIdleBeforeSaving{100}, kBetweenSaves{5}, kWhileQueued{25};
 // Other processes may keep this share of the CPUs busy that this one uses. Where they always take more, shadows run
 // for half a second after four.
 constexpr double kQuietShare = 0.25;
@@ -22,6 +25,7 @@ Inference::Inference(Engine& engine, const Limits& limits, ReuseCounts* counts)
     : engine_(engine),
       limits_(limits),
       counts_(counts),
+      tiers_(engine.kv().tiers()),
       scheduler_(engine, {.max_running = limits.n_running, .max_step_ms = limits.step_ms}) {
   if (counts != nullptr) shadows_ = std::make_unique<ReuseShadows>(engine, *counts);
   state_.caches = engine_.kv().totals();
@@ -76,6 +80,7 @@ Inference::State Inference::state() const {
     state = state_;
     state.n_waiting += static_cast<int>(coming_.size());
   }
+  if (tiers_ != nullptr) state.caches.tiers = tiers_->stats();
   if (counts_ != nullptr) state.reuse = counts_->state();
   return state;
 }
@@ -85,12 +90,25 @@ void Inference::run() {
   while (take()) {
     if (!requests_.empty()) {
       step();
-      next_shadow_ = Clock::now() + kIdleBeforeShadows;
+      const auto now = Clock::now();
+      next_shadow_ = now + kIdleBeforeShadows;
+      next_save_ = now + kIdleBeforeSaving;
+    } else if (engine_.kv().has_first_uses()) {  // before shadows, beside which little is stored
+      if (Clock::now() >= next_save_) save_first_use();
     } else if (shadows_ != nullptr && Clock::now() >= next_shadow_) {
       shadow();
     }
   }
   shadows_.reset();
+}
+
+void Inference::save_first_use() {
+  engine_.kv().save_first_use();
+  CacheTotals totals = engine_.kv().totals();
+  const std::lock_guard lock(mutex_);
+  const bool queued = totals.first_use.queued > state_.caches.first_use.queued;
+  next_save_ = Clock::now() + (queued ? kBetweenSaves : kWhileQueued);
+  state_.caches = std::move(totals);
 }
 
 // One step of a shadow, or none while other processes compute.
@@ -112,9 +130,10 @@ void Inference::shadow() {
 // Until there is something to do.
 void Inference::wait(std::unique_lock<std::mutex>& lock) {
   const auto busy = [this] { return ending_ || !coming_.empty() || !requests_.empty() || !work_.empty(); };
-  if (shadows_ == nullptr || shadows_->idle()) {
+  const bool saves = engine_.kv().has_first_uses(), compares = shadows_ != nullptr && !shadows_->idle();
+  if (!saves && !compares) {
     changed_.wait(lock, busy);
-  } else if (changed_.wait_until(lock, next_shadow_, busy) && !coming_.empty()) {
+  } else if (changed_.wait_until(lock, saves ? next_save_ : next_shadow_, busy) && !coming_.empty() && compares) {
     shadows_->abandon();
   }
 }

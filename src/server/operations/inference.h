@@ -62,7 +62,7 @@ class Inference {
     int64_t kv_bytes = 0, kv_max_bytes = 0;   // pages in use, cached ones included; and their limit
     int64_t kv_pages = 0, kv_max_pages = 0;   // likewise, in pages of the first layer's size
     int64_t n_tokens = 0;                     // of prompts and answers in running requests
-    CacheTotals caches;                       // as of the last request's end
+    CacheTotals caches;                       // as of the last request's end; tiers: as of now
     std::optional<ReuseCounts::State> reuse;  // none: no answers are compared
   };
   // As of the last step.
@@ -77,6 +77,7 @@ class Inference {
   void wait(std::unique_lock<std::mutex>& lock);
   bool take();
   void shadow();
+  void save_first_use();
   void do_work(std::unique_lock<std::mutex>& lock);
   void step();
   void note_state();
@@ -84,12 +85,13 @@ class Inference {
   Engine& engine_;
   Limits limits_;
   ReuseCounts* counts_;
+  const TierChain* tiers_;  // null: none
   int64_t page_bytes_ = 1;
   Scheduler scheduler_;
   std::map<RequestId, Done> requests_;  // in the scheduler
   std::unique_ptr<ReuseShadows> shadows_;
   OtherLoad other_load_;
-  Clock::time_point next_shadow_ = Clock::now(), in_spite_until_ = next_shadow_;
+  Clock::time_point next_shadow_ = Clock::now(), next_save_ = next_shadow_, in_spite_until_ = next_shadow_;
   std::optional<Clock::time_point> paused_since_;  // while other processes compute
   mutable std::mutex mutex_;                       // guards all below
   std::condition_variable changed_;

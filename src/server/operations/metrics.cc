@@ -80,6 +80,49 @@ class Writer {
   std::string labels_, name_, text_;
 };
 
+void write_failures(Writer& w, const std::vector<TierChain::State>& tiers) {
+  w.family("vlcache:tier_errors_total", "counter", "Of the failures, those of an operation for a reason.");
+  for (const TierChain::State& tier : tiers) {
+    const auto count = [&](int64_t n, const char* operation, std::string_view reason, bool always) {
+      if (n == 0 && !always) return;
+      w.value(static_cast<double>(n), "tier=\"" + escaped(tier.name) + "\",operation=\"" + operation + "\",reason=\"" +
+                                          std::string(reason) + "\"");
+    };
+    for (size_t i = 0; i < kMissReasons; ++i) {
+      const auto reason = static_cast<MissReason>(i);
+      const bool io = reason == MissReason::kIo;
+      if (is_failure(reason)) count(tier.stats.n_missed[i], "read", miss_reason_name(reason), io);
+    }
+    for (size_t i = 0; i < kPutOutcomes; ++i) {
+      const auto outcome = static_cast<PutOutcome>(i);
+      const bool io = outcome == PutOutcome::kIo;
+      if (is_failure(outcome)) count(tier.stats.n_put[i], "write", put_outcome_name(outcome), io);
+    }
+  }
+  w.family("vlcache:tier_up", "gauge", "0: the latest attempt to read or to write has failed.");
+  for (const TierChain::State& tier : tiers) w.value(tier.stats.works() ? 1 : 0, "tier=\"" + escaped(tier.name) + "\"");
+  w.family("vlcache:tier_skipped_total", "counter", "Records not stored by choice: for others, or a full queue.");
+  for (const TierChain::State& tier : tiers) {
+    const std::string label = "tier=\"" + escaped(tier.name) + "\",reason=\"";
+    const int64_t outranked = tier.stats.n_put[static_cast<size_t>(PutOutcome::kOutranked)];
+    w.value(static_cast<double>(outranked), label + put_outcome_name(PutOutcome::kOutranked).data() + "\"");
+    w.value(static_cast<double>(tier.queue.n_refused), label + "queue\"");
+  }
+}
+
+void write_first_uses(Writer& w, const PrefixSaver::FirstUseStats& stats) {
+  w.one("vlcache:first_use_bytes_total", "counter", "KV of prompts that was stored after their first use.",
+        static_cast<double>(stats.queued));
+  w.family("vlcache:first_use_skipped_bytes_total", "counter", "KV of prompts that was not, though they had images.");
+  w.value(static_cast<double>(stats.beyond_bound), "reason=\"bound\"");
+  w.value(static_cast<double>(stats.evicted), "reason=\"evicted\"");
+  w.value(static_cast<double>(stats.late), "reason=\"busy\"");
+  w.one("vlcache:first_use_hour_bytes", "gauge", "Of the stored, that of the last hour.",
+        static_cast<double>(stats.hour));
+  w.one("vlcache:first_use_max_hour_bytes", "gauge", "What that may be (--cache-first-use).",
+        static_cast<double>(stats.most_an_hour));
+}
+
 void write_caches(Writer& w, const CacheTotals& totals) {
   const std::pair<const char*, const CacheTotals::Cache*> caches[] = {
       {"prefix", &totals.prefix}, {"image_kv", &totals.image_kv}, {"encoder", &totals.encoder}};
@@ -108,12 +151,14 @@ void write_caches(Writer& w, const CacheTotals& totals) {
   };
   tiers("vlcache:tier_hits_total", "Records found in a tier.", [](const TierStats& s) { return s.n_hits; });
   tiers("vlcache:tier_misses_total", "Records not found in a tier.", [](const TierStats& s) { return s.n_misses(); });
-  tiers("vlcache:tier_failed_total", "Records that could not be read.",
-        [](const TierStats& s) { return s.n_failed(); });
+  tiers("vlcache:tier_failed_total", "Records that could not be read or written, and probes of a tier.",
+        [](const TierStats& s) { return s.n_failed() + s.n_failed_writes(); });
+  write_failures(w, totals.tiers);
   tiers("vlcache:tier_read_bytes_total", "Read from a tier.", [](const TierStats& s) { return s.bytes_read; });
   tiers("vlcache:tier_written_bytes_total", "Written to a tier.", [](const TierStats& s) { return s.bytes_written; });
   tiers("vlcache:tier_evictions_total", "Records removed from a tier for others.",
         [](const TierStats& s) { return s.n_evictions; });
+  write_first_uses(w, totals.first_use);
 }
 
 void write_reuse(Writer& w, const ReuseCounts::State& state) {

@@ -86,6 +86,32 @@ TEST(Metrics, EveryLineMatchesTheGrammar) {
   EXPECT_NE(text.find("vlcache:tier_hits_total{"), text.npos);
 }
 
+TEST(Metrics, FailuresOfTiersAreCountedByOperationAndReason) {
+  Metrics metrics("m", 100);
+  Inference::State state;
+  TierChain::State& tier = state.caches.tiers.emplace_back();
+  tier.name = "redis";
+  tier.stats.n_missed[static_cast<size_t>(MissReason::kIo)] = 3;
+  tier.stats.n_missed[static_cast<size_t>(MissReason::kAbsent)] = 50;
+  tier.stats.n_put[static_cast<size_t>(PutOutcome::kNoSpace)] = 2;
+  tier.stats.n_put[static_cast<size_t>(PutOutcome::kOutranked)] = 7;
+  tier.stats.cannot_write = "no space: OOM";
+  state.caches.first_use = {.queued = 100, .beyond_bound = 30, .hour = 90, .most_an_hour = 120};
+  const std::string text = metrics.text(state, 0), labels = "{model_name=\"m\",engine=\"0\",tier=\"redis\"";
+  const auto has = [&](const std::string& line) { return text.find(line + "\n") != text.npos; };
+  EXPECT_TRUE(has("vlcache:tier_failed_total" + labels + "} 5.0")) << text;
+  EXPECT_TRUE(has("vlcache:tier_errors_total" + labels + ",operation=\"read\",reason=\"io error\"} 3.0"));
+  EXPECT_TRUE(has("vlcache:tier_errors_total" + labels + ",operation=\"write\",reason=\"no space\"} 2.0"));
+  EXPECT_TRUE(has("vlcache:tier_errors_total" + labels + ",operation=\"write\",reason=\"io error\"} 0.0"));
+  EXPECT_TRUE(has("vlcache:tier_up" + labels + "} 0.0"));
+  EXPECT_TRUE(has("vlcache:tier_skipped_total" + labels + ",reason=\"outranked\"} 7.0"));
+  const std::string model = "{model_name=\"m\",engine=\"0\"";
+  EXPECT_TRUE(has("vlcache:first_use_bytes_total" + model + "} 100.0"));
+  EXPECT_TRUE(has("vlcache:first_use_skipped_bytes_total" + model + ",reason=\"bound\"} 30.0"));
+  EXPECT_TRUE(has("vlcache:first_use_hour_bytes" + model + "} 90.0"));
+  EXPECT_TRUE(has("vlcache:first_use_max_hour_bytes" + model + "} 120.0"));
+}
+
 TEST(Histogram, BucketsAreCumulative) {
   Histogram histogram({1, 2});
   for (const double x : {0.5, 1.0, 1.5, 2.5, 100.0}) histogram.add(x);
