@@ -301,6 +301,7 @@ void add_serve_command(const Command& app) {
            "before the second use)")
       .group("Cache")
       .value_name("BYTES")
+      .share_environment()
       .show_default();
   command.add("--parallel", flags->n_running, "Maximum number of requests computed together")
       .range(1, 4096)
