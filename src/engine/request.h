@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "engine/prompt/prompt.h"
 #include "engine/sampling/sampler.h"
+#include "engine/sampling/token_filter.h"
 #include "engine/sequence/kept_image_tokens.h"
 #include "reuse/choose/reuse_chooser.h"
 #include "reuse/image/image_kv_form.h"
@@ -30,6 +31,7 @@ struct GeneratedToken;
 
 struct GenerateOptions {
   SamplingParams sampling;
+  TokenRules rules;          // tokens that are never drawn
   int32_t max_tokens = 256;  // beside Request::given. 0: the prompt is computed, nothing is generated
   int32_t min_tokens = 0;    // no end token or stop text ends the generation before this many; max_tokens does
   bool ignore_eos = false;

@@ -59,6 +59,10 @@ TokenStream::TokenStream(const Engine& engine, const Request& request)
     std::ranges::copy_if(turn_ends_, std::back_inserter(hidden_), [&](int32_t id) { return tokenizer.is_special(id); });
   }
   if (!request.options.ignore_eos) std::ranges::copy(turn_ends_, std::back_inserter(ends_));
+  if (sampler_ == nullptr || !request.options.rules.any()) return;
+  rules_ = std::make_unique<TokenFilter>(request.options.rules, ends_);
+  rules_->add_prompt(request.prompt.tokens);
+  rules_->add_prompt(request.given);
 }
 
 TokenStream::~TokenStream() = default;
@@ -74,8 +78,10 @@ SampledToken TokenStream::draw(std::span<float> logits) {
         throw Error(ErrorCode::kUnsupported,
                     "allowed_token_ids: none of these tokens may come next under the answer's grammar");
       }
+      if (rules_ != nullptr) rules_->restrict_logits(allowed);
       if (n_drawn_ < request_.options.min_tokens) forbid_ends(allowed, ends_);
     });
+    if (rules_ != nullptr) rules_->take(token.token);
   } else {
     token.token = request_.callbacks.choose(logits);
   }
@@ -87,7 +93,7 @@ bool TokenStream::draws_likeliest() const {
   const SamplingParams& sampling = request_.options.sampling;
   return sampler_ != nullptr && sampling.temperature == 0 && sampling.repetition_penalty == 1 &&
          sampling.presence_penalty == 0 && sampling.frequency_penalty == 0 && sampling.biases.empty() &&
-         allowed_.empty() && request_.constraint == nullptr && request_.options.min_tokens == 0;
+         allowed_.empty() && rules_ == nullptr && request_.constraint == nullptr && request_.options.min_tokens == 0;
 }
 
 bool TokenStream::is_end(int32_t token) const { return std::ranges::find(ends_, token) != ends_.end(); }

@@ -11,6 +11,7 @@
 #include "engine/request.h"
 #include "engine/sampling/sampler.h"
 #include "engine/sampling/stop_filter.h"
+#include "engine/sampling/token_filter.h"
 
 namespace vlcache {
 
@@ -26,8 +27,8 @@ class TokenStream {
   // Draws the next token from logits [vocab], which change; the caller's callbacks.choose draws instead if there is
   // one. Throws Error(kUnsupported) where the constraint allows no token of the vocabulary.
   SampledToken draw(std::span<float> logits);
-  // Whether the token drawn is the likeliest by the logits as they are: temperature 0, and neither constraint, bias,
-  // penalty nor caller change or choose.
+  // Whether the token drawn is the likeliest by the logits as they are: temperature 0, and neither constraint, rule,
+  // bias, penalty nor caller change or choose.
   bool draws_likeliest() const;
   // Whether a token ends the generation: a stop token of the model or the request.
   bool is_end(int32_t token) const;
@@ -48,6 +49,7 @@ class TokenStream {
   const Request& request_;
   std::unique_ptr<Sampler> sampler_;        // null: the caller chooses
   std::unique_ptr<StreamDecoder> decoder_;  // null: no tokenizer
+  std::unique_ptr<TokenFilter> rules_;      // null: none, or the caller chooses
   StopFilter filter_;
   std::vector<int32_t> ends_;
   std::vector<int32_t> turn_ends_;  // the model's own, also where they do not end the generation
