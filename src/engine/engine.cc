@@ -162,6 +162,12 @@ const Tokenizer& Engine::tokenizer() const {
 std::vector<int32_t> Engine::stop_token_ids() const {
   std::vector<int32_t> ids = model_->config().generation.eos_token_ids;
   if (ids.empty() && tokenizer_ != nullptr && tokenizer_->eos_id() >= 0) ids.push_back(tokenizer_->eos_id());
+  if (tokenizer_ == nullptr) return ids;
+  // A stop string that is a special token never appears in the text.
+  for (const std::string& text : model_->config().generation.stop_strings) {
+    const int32_t id = tokenizer_->token_id(text);
+    if (id >= 0 && tokenizer_->is_special(id)) ids.push_back(id);
+  }
   return ids;
 }
 
@@ -202,8 +208,9 @@ void Engine::classify(Prompt& prompt) const {
   }
 }
 
-Prompt Engine::prepare_raw(std::string_view text, InputMedia media, const PromptLimits& limits) const {
-  return prepare({.text = std::string(text)}, std::move(media), /*add_special_tokens=*/true, limits);
+Prompt Engine::prepare_raw(std::string_view text, InputMedia media, const PromptLimits& limits,
+                           bool add_special_tokens) const {
+  return prepare({.text = std::string(text)}, std::move(media), add_special_tokens, limits);
 }
 
 Prompt Engine::prepare_rendered(const RenderedChat& chat, InputMedia media, const PromptLimits& limits) const {

@@ -85,12 +85,14 @@ class Engine {
   bool has_tokenizer() const { return tokenizer_ != nullptr; }
   const Tokenizer& tokenizer() const;  // CHECKs that there is one
   int32_t max_positions() const { return static_cast<int32_t>(model_->config().text.max_positions); }
-  // Ids that end a generation: generation_config.json's, else the tokenizer's.
+  // Ids that end a generation: generation_config.json's, else the tokenizer's; and its stop strings that are special
+  // tokens.
   std::vector<int32_t> stop_token_ids() const;
 
   // Text exactly as given (placeholders included) and its images and videos, as transformers' processor would tokenise
   // them.
-  Prompt prepare_raw(std::string_view text, InputMedia media, const PromptLimits& limits = {}) const;
+  Prompt prepare_raw(std::string_view text, InputMedia media, const PromptLimits& limits = {},
+                     bool add_special_tokens = true) const;
   // A conversation as the chat template has rendered it; its images and its videos, each in the order of their
   // placeholders.
   Prompt prepare_rendered(const RenderedChat& chat, InputMedia media, const PromptLimits& limits = {}) const;

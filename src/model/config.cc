@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "model/family.h"
+#include "model/generation_rules.h"
 
 namespace vlcache {
 namespace {
@@ -86,6 +87,7 @@ GenerationDefaults parse_generation(const JsonObject& config, const Json* genera
     if (own.has("top_k")) g.top_k = std::max<int64_t>(0, own.integer("top_k"));
     // The files leave out values equal to transformers' default, which for sampling is top_k 50.
     if (g.do_sample && !g.top_k) g.top_k = kDefaultTopK;
+    read_generation_rules(own, vocab, g);
   }
   take(config);
   if (config.find("text_config") != nullptr) take(config.object("text_config"));

@@ -194,6 +194,12 @@ struct GenerationDefaults {
   bool do_sample = false;
   std::optional<double> temperature, top_p, min_p, repetition_penalty;
   std::optional<int64_t> top_k;
+  // Rules for the answer's tokens. Ids are in the vocabulary.
+  std::vector<std::string> stop_strings;
+  std::vector<int32_t> suppress_tokens, begin_suppress_tokens;
+  std::vector<std::vector<int32_t>> bad_words_ids;
+  std::optional<int32_t> no_repeat_ngram_size;
+  std::vector<std::string> not_applied;  // keys that would change answers but are not applied, with a reason or none
 };
 
 struct ModelConfig {

@@ -244,6 +244,48 @@ TEST(Config, GenerationDefaults) {
             "models/m/generation_config.json: eos_token_id: expected a token id or a list of them, found \"x\"");
 }
 
+TEST(Config, RulesOfGenerationConfig) {
+  const Json config = parse_json(with(""), "config.json");  // a vocabulary of 100
+  const auto read = [&](const char* text) {
+    const Json generation = parse_json(text, "generation_config.json");
+    return parse_model_config(config, "config.json", &generation).generation;
+  };
+  const GenerationDefaults g = read(R"({"stop_strings":["</a>","b"],"suppress_tokens":[3,100,-1,4],
+    "begin_suppress_tokens":5,"bad_words_ids":[[1],[2,3],[4,100],[]],"no_repeat_ngram_size":3,"num_beams":1,
+    "typical_p":0.5,"min_length":0,"penalty_alpha":null,"guidance_scale":1.0,"sequence_bias":{},"max_length":20})");
+  EXPECT_THAT(g.stop_strings, ElementsAre("</a>", "b"));
+  EXPECT_THAT(g.suppress_tokens, ElementsAre(3, 4));
+  EXPECT_THAT(g.begin_suppress_tokens, ElementsAre(5));
+  EXPECT_THAT(g.bad_words_ids, ElementsAre(ElementsAre(1), ElementsAre(2, 3)));
+  EXPECT_EQ(g.no_repeat_ngram_size, 3);
+  EXPECT_THAT(g.not_applied, ElementsAre());
+  EXPECT_THAT(read(R"({"stop_strings":"x"})").stop_strings, ElementsAre("x"));
+  EXPECT_FALSE(read("{}").no_repeat_ngram_size);
+}
+
+// They are named, and the checkpoint loads.
+TEST(Config, KeysOfGenerationConfigThatAreNotApplied) {
+  const Json config = parse_json(with(""), "config.json");
+  const auto named = [&](const char* text) {
+    const Json generation = parse_json(text, "generation_config.json");
+    return parse_model_config(config, "config.json", &generation).generation.not_applied;
+  };
+  EXPECT_THAT(
+      named(R"({"num_beams":4,"penalty_alpha":0.6,"forced_decoder_ids":[[1,2]],"guidance_scale":1.5,
+    "sequence_bias":[[[1],2.0]],"do_sample":true,"typical_p":0.9})"),
+      ElementsAre("num_beams", "penalty_alpha", "typical_p", "forced_decoder_ids", "sequence_bias", "guidance_scale"));
+  EXPECT_THAT(
+      named(R"({"stop_strings":[1],"suppress_tokens":"x","begin_suppress_tokens":[1.5],"bad_words_ids":[1],
+    "no_repeat_ngram_size":-1})"),
+      ElementsAre("stop_strings (not a list of texts)", "suppress_tokens (not a list of token ids)",
+                  "begin_suppress_tokens (not a list of token ids)", "bad_words_ids (not a list of lists of token ids)",
+                  "no_repeat_ngram_size (not an integer >= 0)"));
+  for (const char* text : {R"({"stop_strings":{},"bad_words_ids":{}})", R"({"num_beams":"x","constraints":[null]})",
+                           R"({"suppress_tokens":[18446744073709551615],"no_repeat_ngram_size":1e300})"}) {
+    EXPECT_NO_THROW(named(text)) << text;
+  }
+}
+
 TEST(Config, ErrorsOfActivationsNameTheKey) {
   EXPECT_THAT(config_error(with(R"("hidden_act":"mish")")),
               HasSubstr("config.json: hidden_act: activation \"mish\" is not"));

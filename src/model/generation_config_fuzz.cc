@@ -16,9 +16,15 @@ FUZZ_TARGET(generation_config) {
   try {
     const Json json = parse_config_json({reinterpret_cast<const char*>(data), size}, "fuzz");
     const ModelConfig config = parse_model_config(kConfig, "fuzz", &json);
-    for (const int32_t id : config.generation.eos_token_ids) {
-      if (id < 0 || id >= config.text.vocab_size) std::abort();
+    const GenerationDefaults& g = config.generation;
+    std::vector<std::vector<int32_t>> lists = g.bad_words_ids;
+    lists.insert(lists.end(), {g.eos_token_ids, g.suppress_tokens, g.begin_suppress_tokens});
+    for (const std::vector<int32_t>& ids : lists) {
+      for (const int32_t id : ids) {
+        if (id < 0 || id >= config.text.vocab_size) std::abort();
+      }
     }
+    if (g.no_repeat_ngram_size.value_or(0) < 0) std::abort();
   } catch (const Error&) {
   }
   return 0;

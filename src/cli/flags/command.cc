@@ -286,6 +286,14 @@ void tell_of_widened(const Engine& engine) {
       stored.format.c_str(), dtype_name(engine.model().compute_dtype()).data(), times);
 }
 
+// Keys of the checkpoint's defaults that would change answers.
+void tell_of_unapplied(const Engine& engine) {
+  std::string keys;
+  for (const std::string& key : engine.model().config().generation.not_applied)
+    keys += (keys.empty() ? "" : ", ") + key;
+  if (!keys.empty()) std::fprintf(stderr, "generation_config.json: not applied: %s\n", keys.c_str());
+}
+
 }  // namespace
 
 std::unique_ptr<Engine> load_engine(const ModelFlags& flags, const Checkpoint& checkpoint,
@@ -306,6 +314,7 @@ std::unique_ptr<Engine> load_engine(const ModelFlags& flags, const Checkpoint& c
   std::unique_ptr<Engine> engine = Engine::load(checkpoint, options);
   bar.clear();
   tell_of_widened(*engine);
+  tell_of_unapplied(*engine);
   return engine;
 }
 
