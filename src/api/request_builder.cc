@@ -1,5 +1,6 @@
 #include "api/request_builder.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "engine/prompt/prompt_media.h"
 #include "engine/request.h"
 #include "io/chat/chat_templates.h"
+#include "io/tokenizer/tokenizer.h"
 #include "policy/registry.h"
 
 namespace vlcache {
@@ -21,6 +23,29 @@ Sha256Digest salt_of(std::string_view text) {
   Sha256 hash;
   hash.add(std::as_bytes(std::span(text)));
   return hash.finish();
+}
+
+// The tokens of each word at the beginning of a text and after a space, as vLLM has them: the second only where it is
+// one token that begins otherwise. Bounded as stop texts are.
+std::vector<std::vector<int32_t>> tokens_of_words(const std::vector<std::string>& words, const Tokenizer& tokenizer) {
+  size_t n_bytes = 0;
+  for (const std::string& word : words) n_bytes += word.size();
+  if (words.size() > kMaxStops || n_bytes > kMaxStopBytes) {
+    bad_field("bad_words: expected at most " + std::to_string(kMaxStops) + " texts of " +
+              std::to_string(kMaxStopBytes) + " bytes in all, found " + std::to_string(words.size()) + " of " +
+              std::to_string(n_bytes));
+  }
+  std::vector<std::vector<int32_t>> tokens;
+  for (const std::string& word : words) {
+    const std::string text = word.substr(std::min(word.find_first_not_of(" \t\n"), word.size()));
+    if (text.empty()) continue;
+    std::vector<int32_t> plain = tokenizer.encode(text, /*add_special_tokens=*/false);
+    std::vector<int32_t> spaced = tokenizer.encode(" " + text, /*add_special_tokens=*/false);
+    const bool differs = !plain.empty() && spaced.size() == plain.size() && spaced[0] != plain[0];
+    tokens.push_back(std::move(plain));
+    if (differs) tokens.push_back(std::move(spaced));
+  }
+  return tokens;
 }
 
 }  // namespace
@@ -94,17 +119,32 @@ void RequestBuilder::check_counts(const GenerateOptions& options) const {
     bad_field("logit_bias: expected at most " + std::to_string(vocab) + " tokens, the vocabulary's, found " +
               std::to_string(options.sampling.biases.size()));
   }
-  for (const TokenBias& b : options.sampling.biases) {
-    if (b.token < vocab) continue;
-    bad_field("logit_bias: expected ids of tokens, below " + std::to_string(vocab) + ", found " +
-              std::to_string(b.token));
+  const auto check_id = [&](const char* field, int32_t id) {
+    if (id < vocab) return;
+    bad_field(std::string(field) + ": expected ids of tokens, below " + std::to_string(vocab) + ", found " +
+              std::to_string(id));
+  };
+  for (const TokenBias& b : options.sampling.biases) check_id("logit_bias", b.token);
+  if (std::ssize(options.rules.suppressed) > vocab) {
+    bad_field("suppress_tokens: expected at most " + std::to_string(vocab) + " tokens, the vocabulary's, found " +
+              std::to_string(options.rules.suppressed.size()));
   }
+  for (const int32_t id : options.rules.suppressed) check_id("suppress_tokens", id);
+}
+
+GenerateOptions RequestBuilder::options(const RequestFields& fields) const {
+  GenerateOptions options = generate_options(fields);
+  check_counts(options);
+  const GenerationDefaults& checkpoint = engine_.model().config().generation;
+  options.rules.suppressed_first = checkpoint.begin_suppress_tokens;
+  options.rules.bad_words =
+      fields.bad_words ? tokens_of_words(*fields.bad_words, engine_.tokenizer()) : checkpoint.bad_words_ids;
+  return options;
 }
 
 std::vector<Request> RequestBuilder::requests(Prompt prompt, const RequestFields& fields,
                                               const AnswerForms::Form& form) {
-  const GenerateOptions options = generate_options(fields);
-  check_counts(options);
+  const GenerateOptions options = this->options(fields);
   const PolicyPtr chosen = policy(fields);
   const std::string how = fields.reuse.value_or("auto");
   check_reuse(how);
@@ -130,7 +170,7 @@ std::vector<Request> RequestBuilder::requests(Prompt prompt, const RequestFields
 }
 
 void RequestBuilder::check(const RequestFields& fields) {
-  check_counts(generate_options(fields));
+  options(fields);
   policy(fields);
   const ImageOptions options = image_options(fields);
   if (options.dedup) check_takes_dedup(engine_.model().config());

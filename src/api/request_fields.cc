@@ -169,6 +169,18 @@ void check_own_names(const OrderedJson& body) {
   }
 }
 
+// Names that llama.cpp and vLLM's users have for fields of all bodies.
+void read_peer_names(const OrderedJson& body, RequestFields& fields) {
+  if (!fields.repetition_penalty) {
+    RequestField penalty = request_field("repetition_penalty");
+    penalty.name = "repeat_penalty";
+    read_field(penalty, {.object = body, .where = ""}, fields);
+  }
+  const OrderedJson* more = find_field(body, "vllm_xargs");
+  if (more == nullptr || !more->is_object() || fields.no_repeat_ngram_size) return;
+  read_field(request_field("no_repeat_ngram_size"), {.object = *more, .where = "vllm_xargs."}, fields);
+}
+
 }  // namespace
 
 void read_field(const RequestField& field, const FieldSource& source, RequestFields& fields) {
@@ -201,7 +213,6 @@ RequestFields read_body_fields(const OrderedJson& body) {
     if (field.body != Body::kOpenAi || (fields.max_tokens && field.name == std::string_view("max_tokens"))) continue;
     read_field(field, {.object = body, .where = ""}, fields);
   }
-  if (!fields.reuse && !fields.cache_prompt.value_or(true)) fields.reuse = "off";
   return fields;
 }
 
@@ -215,6 +226,8 @@ RequestFields read_common_fields(const OrderedJson& body) {
     if (field.body == Body::kVlcache && ours != nullptr)
       read_field(field, {.object = *ours, .where = "vlcache."}, fields);
   }
+  read_peer_names(body, fields);
+  if (!fields.reuse && !fields.cache_prompt.value_or(true)) fields.reuse = "off";
   return fields;
 }
 
@@ -238,6 +251,9 @@ RequestFields checkpoint_fields(const GenerationDefaults& defaults) {
     if (value) field = static_cast<std::decay_t<decltype(*field)>>(*value);
   };
   take(fields.repetition_penalty, defaults.repetition_penalty);
+  take(fields.no_repeat_ngram_size, defaults.no_repeat_ngram_size);
+  if (!defaults.stop_strings.empty()) fields.stop = defaults.stop_strings;
+  if (!defaults.suppress_tokens.empty()) fields.suppress_tokens = defaults.suppress_tokens;
   if (!defaults.do_sample) return fields;
   fields.temperature = static_cast<float>(defaults.temperature.value_or(1.0));
   take(fields.top_p, defaults.top_p);
@@ -294,6 +310,8 @@ GenerateOptions generate_options(const RequestFields& fields) {
   options.skip_special_tokens = fields.skip_special_tokens.value_or(true);
   options.spaces_between_special = fields.spaces_between_special_tokens.value_or(true);
   options.include_stop = fields.include_stop_str_in_output.value_or(false);
+  options.rules.suppressed = fields.suppress_tokens.value_or(std::vector<int32_t>());
+  options.rules.no_repeat_ngram = fields.no_repeat_ngram_size.value_or(0);
   return options;
 }
 

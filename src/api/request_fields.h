@@ -32,13 +32,13 @@ struct BudgetText {
 // size: one member for each field of the table.
 struct RequestFields {
   std::optional<int32_t> max_tokens, min_tokens, top_k, logprobs, n, priority, min_image_tokens, max_image_tokens,
-      score_from;
+      score_from, no_repeat_ngram_size;
   std::optional<float> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty, image_dedup,
       video_prune;
   std::optional<double> timeout;  // seconds
   std::optional<Seed> seed;
-  std::optional<std::vector<std::string>> stop;
-  std::optional<std::vector<int32_t>> stop_token_ids, allowed_token_ids;
+  std::optional<std::vector<std::string>> stop, bad_words;
+  std::optional<std::vector<int32_t>> stop_token_ids, allowed_token_ids, suppress_tokens;
   std::optional<std::vector<TokenBias>> logit_bias;
   std::optional<bool> ignore_eos, explain, query_aware, evict_while_prefill, stream, return_progress, cache_prompt,
       pdf_text, image_dedup_weights, reuse_similar, skip_special_tokens, spaces_between_special_tokens,
@@ -112,7 +112,8 @@ RequestFields read_common_fields(const nlohmann::ordered_json& body);
 // Fields that `fields` does not set come from `below`. A policy and its budget belong together: fields that set one
 // take neither from below.
 RequestFields over(RequestFields fields, const RequestFields& below);
-// The checkpoint's generation_config.json: its penalty always, its sampling if do_sample is set.
+// The checkpoint's generation_config.json: its penalty and its rules for tokens always, its sampling if do_sample is
+// set. Its bad words, which are token ids, RequestBuilder reads.
 RequestFields checkpoint_fields(const GenerationDefaults& defaults);
 // The table's defaults.
 RequestFields fallback_fields(Front front);

@@ -37,13 +37,14 @@ TEST(RequestFields, NamesAndFlagsAreUnique) {
 TEST(RequestFields, TableCoversEveryMember) {
   const auto all = [] {
     RequestFields f;
-    f.max_tokens = f.min_tokens = f.top_k = f.logprobs = f.n = f.priority = f.min_image_tokens = f.max_image_tokens = 7;
+    f.max_tokens = f.min_tokens = f.top_k = f.logprobs = f.n = f.priority = f.min_image_tokens = f.max_image_tokens =
+        f.score_from = f.no_repeat_ngram_size = 7;
     f.temperature = f.top_p = f.min_p = f.repetition_penalty = f.presence_penalty = f.frequency_penalty = 0.5f;
     f.image_dedup = f.video_prune = 0.5f;
     f.timeout = 2.0;
     f.seed = Seed{3, false};
-    f.stop = {"x"};
-    f.stop_token_ids = f.allowed_token_ids = {4};
+    f.stop = f.bad_words = {"x"};
+    f.stop_token_ids = f.allowed_token_ids = f.suppress_tokens = {4};
     f.logit_bias = {TokenBias{1, 2.0f}};
     f.ignore_eos = f.explain = f.query_aware = f.evict_while_prefill = f.stream = f.return_progress = f.cache_prompt =
         f.pdf_text = f.image_dedup_weights = f.reuse_similar = f.skip_special_tokens = f.spaces_between_special_tokens =
@@ -54,15 +55,16 @@ TEST(RequestFields, TableCoversEveryMember) {
     return f;
   }();
   const RequestFields f = over({}, all);
-  for (const auto& member :
-       {f.max_tokens, f.min_tokens, f.top_k, f.logprobs, f.n, f.priority, f.min_image_tokens, f.max_image_tokens}) {
+  for (const auto& member : {f.max_tokens, f.min_tokens, f.top_k, f.logprobs, f.n, f.priority, f.min_image_tokens,
+                             f.max_image_tokens, f.score_from, f.no_repeat_ngram_size}) {
     EXPECT_EQ(member, 7);
   }
   for (const auto& member : {f.temperature, f.top_p, f.min_p, f.repetition_penalty, f.presence_penalty,
                              f.frequency_penalty, f.image_dedup, f.video_prune}) {
     EXPECT_EQ(member, 0.5f);
   }
-  EXPECT_TRUE(f.timeout && f.seed && f.stop && f.stop_token_ids && f.allowed_token_ids && f.logit_bias && f.kv_budget);
+  EXPECT_TRUE(f.timeout && f.seed && f.stop && f.bad_words && f.suppress_tokens && f.stop_token_ids &&
+              f.allowed_token_ids && f.logit_bias && f.kv_budget);
   EXPECT_TRUE(f.ignore_eos && f.explain && f.query_aware && f.evict_while_prefill && f.stream && f.return_progress &&
               f.cache_prompt && f.pdf_text && f.image_dedup_weights && f.reuse_similar && f.skip_special_tokens &&
               f.spaces_between_special_tokens && f.include_stop_str_in_output && f.return_token_ids);
