@@ -39,6 +39,16 @@ AnswerFormat schema_format(const OrderedJson& given, const std::string& field) {
   return make_answer_format("json", schema->is_string() ? OrderedJson() : *schema, field);
 }
 
+// A schema beside the type: `schema` in llama.cpp, `value` in TGI. Null: none.
+const OrderedJson* schema_beside(const OrderedJson& asked, std::string& key) {
+  for (const char* name : {"schema", "value"}) {
+    const OrderedJson* schema = find_field(asked, name);
+    key = name;
+    if (schema != nullptr && !(schema->is_structured() && schema->empty()) && *schema != "") return schema;
+  }
+  return nullptr;
+}
+
 [[noreturn]] void bad_type(const std::string& where, const std::string& type) {
   bad_field(where +
             ".type: expected \"text\", \"json_object\", \"json_schema\", \"choice\", \"regex\" or \"grammar\", found "
@@ -77,7 +87,13 @@ AnswerFormat make_answer_format(const std::string& type, const OrderedJson& give
 AnswerFormat read_flat_format(const OrderedJson& asked, const std::string& where) {
   const std::string type = text_in(asked, "type");
   if (type == "text") return {.field = where + ".text"};
-  if (type == "json_object" || type == "choice" || type == "regex" || type == "grammar") {
+  std::string key;
+  const bool is_json = type == "json_object" || (type == "json" && asked.contains("value"));
+  if (const OrderedJson* schema = is_json ? schema_beside(asked, key) : nullptr) {
+    return make_answer_format("json", *schema, where + "." + key);
+  }
+  if (is_json) return make_answer_format("json_object", OrderedJson(), where + ".json_object");
+  if (type == "choice" || type == "regex" || type == "grammar") {
     return make_answer_format(type, OrderedJson(), where + "." + type);
   }
   if (type != "json_schema") bad_type(where, type);
@@ -89,10 +105,18 @@ AnswerFormat read_answer_format(const OrderedJson& asked) {
   const std::string where = "response_format", type = text_in(asked, "type");
   if (type == "choice" || type == "regex" || type == "grammar") {
     const OrderedJson* given = find_field(asked, type.c_str());
+    if (given == nullptr && find_field(asked, "value") != nullptr) {  // TGI's
+      return make_answer_format(type, asked["value"], where + ".value");
+    }
     return make_answer_format(type, given == nullptr ? OrderedJson() : *given, where + "." + type);
   }
   if (type != "json_schema") return read_flat_format(asked, where);
   const OrderedJson* named = find_field(asked, "json_schema");
+  if (named == nullptr && find_field(asked, "value") != nullptr) {  // TGI's {name, schema}
+    const OrderedJson& value = asked["value"];
+    const OrderedJson* schema = value.is_object() ? find_field(value, "schema") : nullptr;
+    return make_answer_format("json", schema != nullptr && schema->is_object() ? *schema : value, where + ".value");
+  }
   if (named == nullptr || !named->is_object()) {
     bad_field(where + ".json_schema: expected {\"name\": ..., \"schema\": {...}}");
   }

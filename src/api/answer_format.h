@@ -21,8 +21,9 @@ struct AnswerFormat {
   std::string field = "";                   // that errors about the form name
 };
 
-// Of a response_format; null: any text. Besides OpenAI's types it takes {"type": "choice", "choice": [...]}, {"type":
-// "regex", "regex": "..."} and {"type": "grammar", "grammar": "..."}. Throws Error(kInput): "response_format...: ...".
+// Of a response_format; null: any text. Besides OpenAI's types it accepts {"type": "choice", "choice": [...]}, {"type":
+// "regex", "regex": "..."} and {"type": "grammar", "grammar": "..."}, a `schema` beside json_object as in llama.cpp,
+// and TGI's `value` beside json, json_object, json_schema and regex. Throws Error(kInput): "response_format...: ...".
 AnswerFormat read_answer_format(const nlohmann::ordered_json& asked);
 // The same of OpenAI's Responses and Anthropic's messages, where the schema stands beside the type: OpenAI's types
 // alone.

@@ -350,7 +350,7 @@ PromptLimits Api::prompt_limits(const RequestFields& fields, std::function<bool(
 AnswerForms::Form Api::form_of(ChatRequest& asked) {
   AnswerForms::Form form = builder_.form(asked.format, asked.tools);
   asked.call_syntax = form.syntax;
-  asked.thoughts = thought_tags_;
+  if (asked.split_thoughts) asked.thoughts = thought_tags_;
   if (!asked.continue_final) builder_.allow_thought(form, asked.max_thought_tokens);
   asked.notes = form.notes;
   return form;
@@ -527,8 +527,8 @@ void Api::complete(const HttpRequest& request, const ExchangePtr& exchange) {
   std::vector<CompletionPrompt> prompts;
   for (const CompletionRequest::Text& prompt : asked.prompts) {
     Prompt prepared = within_limits(asked.fields.fields, [&] {
-      return prompt.tokens.empty() ? engine_.prepare_raw(prompt.text, {}, limits)
-                                   : engine_.prepare_tokens(prompt.tokens);
+      if (!prompt.tokens.empty()) return engine_.prepare_tokens(prompt.tokens);
+      return engine_.prepare_raw(prompt.text, {}, limits, asked.add_special_tokens);
     });
     CompletionPrompt seen{
         .tokens = prepared.tokens,
@@ -579,7 +579,7 @@ void Api::answer_all(std::vector<Request> requests, std::unique_ptr<AnswerStyle>
     const int index = static_cast<int>(i);
     GenerateCallbacks& tell = requests[i].callbacks;
     tell.on_text = [answer, index](std::string_view text) { answer->text(index, text); };
-    if (asked.stream() && (asked.has_logprobs() || asked.returns_token_ids())) {
+    if (asked.stream() && (asked.has_logprobs() || asked.returns_token_ids() || asked.continuous_usage)) {
       tell.on_token = [answer, index](const GeneratedToken& token) { answer->token(index, token); };
     }
     if (asked.stream() && asked.fields.return_progress.value_or(false) && i == 0) {

@@ -7,6 +7,7 @@
 
 #include "api/json_fields.h"
 #include "api/messages/any_part.h"
+#include "api/peer_fields.h"
 #include "api/request_builder.h"
 #include "base/json.h"
 #include "base/json_text.h"
@@ -36,28 +37,6 @@ void read_logprobs(const OrderedJson& body, const ChatLimits& limits, RequestFie
 constexpr std::pair<const char*, const char*> kFormatFields[] = {
     {"guided_json", "json"}, {"json_schema", "json"},       {"guided_choice", "choice"}, {"guided_regex", "regex"},
     {"regex", "regex"},      {"guided_grammar", "grammar"}, {"ebnf", "grammar"},         {"grammar", "grammar"}};
-// Known fields that would change the answer, but are not supported, are refused: ignoring them would be worse.
-constexpr const char* kUnsupportedFields[] = {
-    "functions", "audio",    "guided_whitespace_pattern", "structural_tag", "grammar_lazy",   "truncate_prompt_tokens",
-    "bad_words", "mirostat", "xtc_probability",           "dry_multiplier", "use_beam_search"};
-
-void refuse_unsupported(const OrderedJson& body) {
-  for (const char* key : kUnsupportedFields) {
-    const OrderedJson* value = find_field(body, key);
-    const bool set = value != nullptr && *value != false && *value != 0 && !(value->is_string() && *value == "") &&
-                     !(value->is_structured() && value->empty());
-    if (set) bad_field(std::string(key) + ": not supported by this server");
-  }
-}
-
-// Only OpenAI has these.
-void refuse_other_sampling(const OrderedJson& body) {
-  for (const char* key : {"typical_p", "tfs_z", "length_penalty"}) {
-    const OrderedJson* value = find_field(body, key);
-    if (value != nullptr && *value != 1) bad_field(std::string(key) + ": expected 1; others are not supported");
-  }
-}
-
 // Adds such a form to the one that another field gives, if any: there can be one.
 void read_format_fields(const OrderedJson& body, std::string taken, std::optional<AnswerFormat>& format) {
   const auto set = [&](const std::string& name, const std::string& type, const OrderedJson& given) {
@@ -68,6 +47,13 @@ void read_format_fields(const OrderedJson& body, std::string taken, std::optiona
   for (const auto& [name, type] : kFormatFields) {
     const OrderedJson* value = find_field(body, name);
     if (value != nullptr && *value != "" && *value != false) set(name, type, *value);
+  }
+  const OrderedJson* form = find_field(body, "format");  // Ollama's
+  if (form != nullptr && form->is_string() && *form != "" && *form != "json") {
+    bad_field("format: expected \"json\" or a JSON schema");
+  }
+  if (form != nullptr && (*form == "json" || (form->is_object() && !form->empty()))) {
+    set("format", form->is_object() ? "json" : "json_object", *form);
   }
   const OrderedJson* structured = find_field(body, "structured_outputs");
   if (structured == nullptr) return;
@@ -81,14 +67,6 @@ void read_format_fields(const OrderedJson& body, std::string taken, std::optiona
     }
     set("structured_outputs." + key, key, value);
   }
-}
-
-// llama.cpp's json_object with a schema.
-std::optional<AnswerFormat> read_object_schema(const OrderedJson* format) {
-  if (format == nullptr || !format->is_object() || text_in(*format, "type") != "json_object") return std::nullopt;
-  const OrderedJson* schema = find_field(*format, "schema");
-  if (schema == nullptr) return std::nullopt;
-  return make_answer_format("json", *schema, "response_format.schema");
 }
 
 // The fields over those of the server; a form that they name is the request's own.
@@ -115,9 +93,6 @@ OrderedJson read_template_variables(const OrderedJson& body) {
 void read_thinking(const OrderedJson& body, ChatRequest& request) {
   ThinkingReader reader(request);
   reader.read_common_fields(body);
-  for (const char* key : {"thinking_budget", "thinking_token_budget", "max_reasoning_tokens"}) {
-    reader.read_budget(body, key, "");
-  }
   if (const OrderedJson* thinking = find_field(body, "thinking"); thinking != nullptr) {
     if (thinking->is_boolean()) {
       reader.enable(thinking->get<bool>());
@@ -128,7 +103,6 @@ void read_thinking(const OrderedJson& body, ChatRequest& request) {
     }
   }
   if (const OrderedJson* reasoning = find_field(body, "reasoning")) reader.read_reasoning(*reasoning);
-  if (!bool_field(body, "include_reasoning", true)) request.include_thoughts = false;
   reader.finish();
 }
 
@@ -152,7 +126,7 @@ void read_continuation(const OrderedJson& body, ChatRequest& request) {
   }
 }
 
-MediaOptions read_media_options(const OrderedJson& body, const OrderedJson& io, const RequestFields& fields) {
+MediaOptions read_media_options(const OrderedJson& body, const RequestFields& fields) {
   MediaOptions options;
   ImageOptions& images = options.images;
   images = image_options(fields);
@@ -161,7 +135,7 @@ MediaOptions read_media_options(const OrderedJson& body, const OrderedJson& io, 
     if (!given->is_object()) bad_field("mm_processor_kwargs: expected an object");
     settings = *given;
   }
-  options.videos = take_video_choice(io, settings);
+  options.videos = take_video_choice(body, settings);
   if (!settings.empty()) images.settings = settings.dump();
   return options;
 }
@@ -181,7 +155,10 @@ std::optional<std::string> thought_in(const Message& message, const OrderedJson&
 std::string thought_of(const OrderedJson& message, std::string of_parts) {
   if (!of_parts.empty() && find_field(message, "reasoning_content") == nullptr) return of_parts;
   std::string thought = text_in(message, "reasoning_content");
-  return thought.empty() ? text_in(message, "reasoning") : thought;
+  for (const char* key : {"reasoning", "thinking"}) {  // vLLM's, Ollama's
+    if (thought.empty()) thought = text_in(message, key);
+  }
+  return thought;
 }
 
 void read_part(const OrderedJson& part, const std::string& at, ImageParts& images, std::vector<Part>& parts) {
@@ -221,14 +198,33 @@ CallPart read_function(const OrderedJson& call, const char* key, const std::stri
   return read_call(text_in(call, "id"), std::move(name), find_field(*function, "arguments"), at + ".arguments");
 }
 
+// Ollama's images beside the text, before which they stand: base64, or URLs.
+void read_images(const OrderedJson& given, const std::string& where, ImageParts& images, Message& message) {
+  const OrderedJson* list = find_field(given, "images");
+  if (list == nullptr || list->empty() || *list == false || *list == 0 || *list == "") return;
+  const std::string at = where + ".images";
+  if (!list->is_array()) bad_field(at + ": expected a list of images, each as base64 or a data URI");
+  if (message.role != "user") bad_field(at + ": expected none in a message of the role " + message.role);
+  for (size_t i = 0; i < list->size(); ++i) {
+    const OrderedJson& image = (*list)[i];
+    const std::string place = item_name(at, i);
+    if (!image.is_string()) bad_field(place + ": expected an image as base64 or a data URI");
+    images.add_image({.where = place, .id_where = place, .data = uri_or_base64(image.get_ref<const std::string&>())},
+                     message.parts);
+  }
+}
+
 Message read_message(const OrderedJson& given, const std::string& where, ImageParts& images) {
   if (!given.is_object()) bad_field(where + ": expected an object");
   Message message{.role = string(given, "role", ""), .plain = true};
   const OrderedJson* content = find_field(given, "content");
   if (message.role == "user" && content == nullptr) bad_field(where + ".content: expected a string or a list of parts");
   message.role = read_role(message.role, where);
+  read_images(given, where, images, message);
+  const bool has_images = !message.parts.empty();
   std::string thought;  // without content: an assistant's message with nothing but tool calls
   if (content != nullptr) thought = read_content(*content, where + ".content", images, message);
+  if (has_images) message.plain = false;
   if (message.role == "assistant") {
     message.parts.emplace_back(ThoughtPart{thought_of(given, std::move(thought))});
     if (const OrderedJson* calls = find_field(given, "tool_calls"); calls != nullptr && !calls->empty()) {
@@ -241,7 +237,9 @@ Message read_message(const OrderedJson& given, const std::string& where, ImagePa
   }
   if (message.role == "tool") {
     message.call_id = string(given, "tool_call_id", "");
-    if (find_field(given, "name") != nullptr) message.tool = string(given, "name", "");
+    for (const char* key : {"name", "tool_name"}) {  // the latter is Ollama's
+      if (!message.tool && find_field(given, key) != nullptr) message.tool = string(given, key, "");
+    }
   }
   return message;
 }
@@ -259,12 +257,41 @@ std::vector<Message> read_messages(const OrderedJson* given, ImageParts& images)
   return messages;
 }
 
-// llama.cpp's names.
-void read_other_names(const OrderedJson& body, RequestFields& fields) {
-  if (!fields.repetition_penalty && find_field(body, "repeat_penalty") != nullptr) {
-    read_as("repeat_penalty", request_field("repetition_penalty"), body, fields);
+// Ollama's options, to which the fields beside them are preferred.
+RequestFields read_options(const OrderedJson& body) {
+  RequestFields fields;
+  const OrderedJson* options = find_field(body, "options");
+  if (options == nullptr || !options->is_object()) return fields;
+  for (const char* key : {"temperature", "top_k", "top_p", "min_p", "seed", "stop", "presence_penalty",
+                          "frequency_penalty", "repetition_penalty"}) {
+    RequestField field = request_field(key);
+    if (field.name == std::string_view("repetition_penalty")) field.name = "repeat_penalty";
+    read_field(field, {.object = *options, .where = "options."}, fields);
   }
-  if (!fields.max_tokens) fields.max_tokens = read_max_tokens(body, "n_predict");
+  const OrderedJson* most = find_field(*options, "num_predict");
+  if (most == nullptr) return fields;
+  fields.max_tokens = *most == -2 ? INT32_MAX : unusual_max_tokens(*options, "num_predict").value_or(-1);
+  if (*fields.max_tokens >= 0) return fields;
+  RequestField field = request_field("max_tokens");
+  field.name = "num_predict";
+  read_field(field, {.object = *options, .where = "options."}, fields);
+  return fields;
+}
+
+// Names of llama.cpp, TGI and Ollama.
+void read_other_names(const OrderedJson& body, RequestFields& fields) {
+  for (const char* key : {"n_predict", "max_new_tokens"}) {
+    if (!fields.max_tokens) fields.max_tokens = read_max_tokens(body, key);
+  }
+  fields = over(std::move(fields), read_options(body));
+}
+
+// Where a stream reports usage.
+void read_stream_options(const OrderedJson& body, ChatRequest& request) {
+  const OrderedJson* options = find_field(body, "stream_options");
+  if (options == nullptr || !options->is_object()) return;
+  request.include_usage = bool_field(*options, "include_usage", false);
+  request.continuous_usage = bool_field(*options, "continuous_usage_stats", false);
 }
 
 }  // namespace
@@ -296,11 +323,8 @@ int32_t read_top_logprobs(const OrderedJson& body, const ChatLimits& limits) {
 }
 
 ChatRequest read_generation_fields(const OrderedJson& body, const RequestFields& defaults, const ChatLimits& limits) {
-  refuse_unsupported(body);
-  refuse_other_sampling(body);
-  const OrderedJson* response_format = find_field(body, "response_format");
-  std::optional<AnswerFormat> format = read_object_schema(response_format);
-  read_format_fields(body, response_format != nullptr ? "response_format" : "", format);
+  std::optional<AnswerFormat> format;
+  read_format_fields(body, find_field(body, "response_format") != nullptr ? "response_format" : "", format);
   RequestFields fields = read_body_fields(body);
   if (const std::optional<int32_t> max = read_max_tokens(body, "max_completion_tokens")) fields.max_tokens = max;
   read_other_names(body, fields);
@@ -309,29 +333,50 @@ ChatRequest read_generation_fields(const OrderedJson& body, const RequestFields&
     bad_field("n: expected an integer from 1 to " + std::to_string(limits.max_answers));
   }
   ChatRequest request = finish_fields(std::move(fields), std::move(format), defaults);
-  if (const OrderedJson* options = find_field(body, "stream_options"); options != nullptr && options->is_object()) {
-    request.include_usage = bool_field(*options, "include_usage", false);
-  }
+  read_stream_options(body, request);
   return request;
 }
 
 ChatRequest read_shared_fields(const OrderedJson& body, RequestFields own, std::optional<AnswerFormat> format,
                                const RequestFields& defaults) {
-  refuse_unsupported(body);
-  read_format_fields(body, format ? format->field.substr(0, format->field.rfind('.')) : "", format);
+  std::string taken = format ? format->field.substr(0, format->field.rfind('.')) : "";
+  // OpenAI's names of chat completions, where the endpoint has no others in the body.
+  read_field(request_field("response_format"), {.object = body, .where = ""}, own);
+  if (!own.response_format.is_null() && !taken.empty()) bad_field("response_format: not together with " + taken);
+  if (!own.response_format.is_null()) taken = "response_format";
+  if (!own.stop) read_field(request_field("stop"), {.object = body, .where = ""}, own);
+  for (const char* key : {"max_completion_tokens", "max_tokens"}) {
+    if (!own.max_tokens) own.max_tokens = read_max_tokens(body, key);
+  }
+  read_format_fields(body, std::move(taken), format);
   ChatRequest request = finish_fields(over(std::move(own), read_common_fields(body)), std::move(format), defaults);
   request.template_variables = read_template_variables(body);
   return request;
 }
 
 MediaOptions read_shared_media_options(const OrderedJson& body, const RequestFields& fields) {
-  return read_media_options(body, OrderedJson::object(), fields);
+  return read_media_options(body, fields);
 }
 
 void ThinkingReader::read_common_fields(const OrderedJson& body) {
   effort_ = string(body, "reasoning_effort", "");
-  read_budget(body, "max_thinking_tokens", "");
+  for (const char* key : {"max_thinking_tokens", "thinking_budget", "thinking_token_budget", "thinking_budget_tokens",
+                          "max_reasoning_tokens"}) {
+    read_budget(body, key, "");
+  }
   if (find_field(body, "enable_thinking") != nullptr) enabled_ = bool_field(body, "enable_thinking", true);
+  if (const OrderedJson* think = find_field(body, "think"); think != nullptr && think->is_string()) {
+    effort_ = think->get<std::string>();
+  } else if (think != nullptr) {
+    enabled_ = bool_field(body, "think", true);
+  }
+  if (!bool_field(body, "include_reasoning", true)) request_.include_thoughts = false;
+  if (!bool_field(body, "separate_reasoning", true)) request_.split_thoughts = false;
+  const std::string form = string(body, "reasoning_format", "");
+  if (form == "none") request_.split_thoughts = false;
+  if (!form.empty() && form != "none" && form != "auto" && !form.starts_with("deepseek")) {
+    bad_field("reasoning_format: expected none, auto, deepseek or deepseek-legacy, found \"" + form + "\"");
+  }
 }
 
 void ThinkingReader::read_budget(const OrderedJson& object, const char* key, const std::string& where) {
@@ -400,18 +445,13 @@ void drop_empty_messages(std::vector<Message>& messages, const char* where) {
 }
 
 ChatRequest read_chat_request(const OrderedJson& body, const RequestFields& defaults, const ChatLimits& limits) {
-  for (const char* key : {"echo", "prompt_logprobs"}) {
-    const OrderedJson* value = find_field(body, key);
-    if (value != nullptr && *value != false && *value != 0) {
-      bad_field(std::string(key) + ": not supported in conversations; /v1/completions has it");
-    }
-  }
+  check_peer_fields(body, PeerEndpoint::kChat);
   ChatRequest request = read_generation_fields(body, defaults, limits);
   request.set_tools(read_tool_use(body));
   read_continuation(body, request);
   request.template_variables = read_template_variables(body);
   read_thinking(body, request);
-  ImageParts images(limits, read_media_options(body, body, request.fields), request.fields);
+  ImageParts images(limits, read_media_options(body, request.fields), request.fields);
   request.messages = read_messages(find_field(body, "messages"), images);
   request.named = images.take_named();
   return request;

@@ -27,10 +27,12 @@ struct ChatRequest {
   ToolUse tools;
   CallSyntax call_syntax = CallSyntax::kPlain;  // the model's; not part of the body
   std::vector<std::string> notes;               // of the answer's form, for `vlcache.notes`
-  bool include_usage = false;                   // in a stream
+  bool include_usage = false;                   // at the end of a stream
+  bool continuous_usage = false;                // in each event of a stream
   bool continue_final = false;                  // the answer goes on with the last message, an assistant's
   bool open_answer = true;                      // add_generation_prompt
   bool include_thoughts = true;                 // in the answer
+  bool split_thoughts = true;                   // from its text, where the server does so
   std::optional<int> max_thought_tokens;
   // Of the model, if thoughts are split off; and whether the prompt has begun one. Not part of the body.
   ThoughtTags thoughts;
@@ -54,20 +56,20 @@ struct ChatRequest {
   }
 };
 
-// What the body leaves out comes from `defaults`. Unknown fields are ignored, as by other servers; known ones that ask
-// for what is not supported are errors. The images are not decoded yet. Throws Error(kInput) whose message begins with
-// the field's name ("temperature: expected ...").
+// What the body leaves out comes from `defaults`. Unknown fields are ignored, as by other servers; documented ones that
+// ask for something else are errors (check_peer_fields). The images are not decoded yet. Throws Error(kInput) whose
+// message begins with the field's name ("temperature: expected ...").
 ChatRequest read_chat_request(const nlohmann::ordered_json& body, const RequestFields& defaults,
                               const ChatLimits& limits);
 
-// Everything but messages: sampling, n, stream, vlcache.
+// Everything but messages: sampling, n, stream, vlcache. Of a body that check_peer_fields has passed.
 ChatRequest read_generation_fields(const nlohmann::ordered_json& body, const RequestFields& defaults,
                                    const ChatLimits& limits);
 
 // Parts of other endpoints' readers.
 
 // Fields that all bodies have, under what the endpoint names otherwise (`own`, and a form that its field
-// `format.field` gives).
+// `format.field` gives). Of a body that check_peer_fields has passed.
 ChatRequest read_shared_fields(const nlohmann::ordered_json& body, RequestFields own,
                                std::optional<AnswerFormat> format, const RequestFields& defaults);
 // Options that all images and videos of such a body share.
@@ -84,7 +86,8 @@ class ThinkingReader {
  public:
   explicit ThinkingReader(ChatRequest& request) : request_(request) {}
 
-  // Fields that all bodies have: reasoning_effort, max_thinking_tokens, enable_thinking.
+  // Fields that all bodies have: reasoning_effort, max_thinking_tokens, enable_thinking, and names that vLLM, SGLang,
+  // llama.cpp and Ollama have for them.
   void read_common_fields(const nlohmann::ordered_json& body);
   void read_budget(const nlohmann::ordered_json& object, const char* key, const std::string& where);
   void read_thinking(const nlohmann::ordered_json& thinking);    // Anthropic's

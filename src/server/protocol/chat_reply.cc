@@ -56,6 +56,10 @@ OrderedJson usage_json(std::span<const GenerateResult> results) {
           {"prompt_tokens_details", {{"cached_tokens", std::llround(n_cached)}}}};
 }
 
+OrderedJson running_usage_json(int64_t n_prompt, int64_t n_completion) {
+  return {{"prompt_tokens", n_prompt}, {"completion_tokens", n_completion}, {"total_tokens", n_prompt + n_completion}};
+}
+
 OrderedJson logprobs_json(std::span<const GeneratedToken> tokens, const Tokenizer& tokenizer) {
   OrderedJson content = OrderedJson::array();
   for (const GeneratedToken& token : tokens) {

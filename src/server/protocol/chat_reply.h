@@ -27,6 +27,8 @@ struct AnswerHead {
 // prompt_tokens, completion_tokens (of all answers), total_tokens, prompt_tokens_details.cached_tokens: those that were
 // not computed.
 nlohmann::ordered_json usage_json(std::span<const GenerateResult> results);
+// Of an answer so far, in an event of its stream.
+nlohmann::ordered_json running_usage_json(int64_t n_prompt, int64_t n_completion);
 // The thought before an answer and the calls in its text; the rest is its content.
 struct AnswerText {
   std::string thought, content;

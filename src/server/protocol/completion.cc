@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "api/json_fields.h"
+#include "api/peer_fields.h"
 #include "api/result_json.h"
 #include "base/json.h"
 #include "base/request_limits.h"
@@ -47,17 +48,6 @@ std::vector<CompletionRequest::Text> read_prompts(const OrderedJson& body) {
     prompts.push_back(read_prompt((*prompt)[i], "prompt[" + std::to_string(i) + "]"));
   }
   return prompts;
-}
-
-// Fields that would change the answer, but are not supported.
-void refuse_unsupported_completion(const OrderedJson& body) {
-  if (const auto suffix = body.find("suffix"); suffix != body.end() && !suffix->is_null() && *suffix != "") {
-    bad_field("suffix: not supported by this server");
-  }
-  const auto best_of = body.find("best_of");
-  if (best_of != body.end() && !best_of->is_null() && *best_of != body.value("n", OrderedJson(1))) {
-    bad_field("best_of: expected what n is; others are not supported by this server");
-  }
 }
 
 int64_t n_characters(std::string_view text) {
@@ -110,6 +100,7 @@ class CompletionStyle final : public AnswerStyle {
         prompts_(std::move(prompts)),
         n_(static_cast<size_t>(asked.fields.n())),
         include_usage_(asked.fields.include_usage),
+        continuous_usage_(asked.fields.continuous_usage),
         explain_(asked.fields.explain()),
         tokenizer_(tokenizer),
         told_(asked.n_answers()) {}
@@ -143,10 +134,12 @@ class CompletionStyle final : public AnswerStyle {
     OrderedJson json = completion_head(head_);
     json["choices"] = OrderedJson::array();
     json["prompt_progress"] = {{"total", n_total}, {"processed", n_done}};
-    return event(json);
+    return event_of(0, std::move(json));
   }
   void token(int index, const GeneratedToken& token) override {
-    told_[static_cast<size_t>(index)].tokens.push_back(token);
+    Told& told = told_[static_cast<size_t>(index)];
+    ++told.n_all;
+    if (wants_logprobs_ || wants_ids_) told.tokens.push_back(token);
   }
   std::string text(int index, std::string_view text) override { return piece(index, text, ""); }
   std::string calls(int /*index*/, std::span<const ToolCall> /*calls*/) override { return ""; }
@@ -163,8 +156,9 @@ class CompletionStyle final : public AnswerStyle {
   // Tokens of an answer since its last piece.
   struct Told {
     std::vector<GeneratedToken> tokens;
-    int64_t offset = 0;                       // of the first
+    int64_t offset = 0;                       // where the text of the first begins
     bool echoed = false, has_prompt = false;  // its text, its token ids
+    int64_t n_all = 0;                        // tokens of the answer, if usage is reported as it grows
   };
 
   // Those at the beginning that are not scored are `n_unknown`.
@@ -203,6 +197,17 @@ class CompletionStyle final : public AnswerStyle {
     return list;
   }
 
+  // With usage, as far as the request asks for it: that of the answer so far, or null in all events but the last.
+  std::string event_of(int index, OrderedJson json) const {
+    const auto i = static_cast<size_t>(index);
+    if (continuous_usage_) {
+      json["usage"] = running_usage_json(std::ssize(prompts_[i / n_].tokens), told_[i].n_all);
+    } else if (include_usage_) {
+      json["usage"] = nullptr;
+    }
+    return event(json);
+  }
+
   // The prompt, before the first piece of an answer that repeats it.
   std::string echoed(int index) {
     Told& told = told_[static_cast<size_t>(index)];
@@ -216,7 +221,7 @@ class CompletionStyle final : public AnswerStyle {
     }
     OrderedJson json = completion_head(head_);
     json["choices"] = OrderedJson::array({choice_json(index, prompt.text, std::move(logprobs), "")});
-    return event(json);
+    return event_of(index, std::move(json));
   }
 
   std::string piece(int index, std::string_view text, const std::string& finish_reason) {
@@ -234,7 +239,7 @@ class CompletionStyle final : public AnswerStyle {
     told.tokens.clear();
     OrderedJson json = completion_head(head_);
     json["choices"] = OrderedJson::array({std::move(choice)});
-    return before + event(json);
+    return before + event_of(index, std::move(json));
   }
 
   // Everything but the choices.
@@ -261,7 +266,7 @@ class CompletionStyle final : public AnswerStyle {
   bool echo_, wants_logprobs_, wants_ids_, wants_prompt_logprobs_;
   std::vector<CompletionPrompt> prompts_;
   size_t n_;
-  bool include_usage_, explain_;
+  bool include_usage_, continuous_usage_, explain_;
   const Tokenizer& tokenizer_;
   std::vector<Told> told_;  // by answer
 };
@@ -272,7 +277,7 @@ CompletionRequest read_completion_request(std::string_view body, const RequestFi
                                           const ChatLimits& limits) {
   OrderedJson json = parse_body(body);
   CompletionRequest request{.prompts = read_prompts(json), .fields = {}};
-  refuse_unsupported_completion(json);
+  check_peer_fields(json, PeerEndpoint::kCompletions);
   // Here a number requests log probabilities.
   RequestField logprobs = request_field("logprobs");
   logprobs.low = 0;
@@ -285,6 +290,7 @@ CompletionRequest read_completion_request(std::string_view body, const RequestFi
   ours.max_tokens = std::min(ours.max_tokens.value_or(kDefaultTokens), kDefaultTokens);
   request.echo = bool_field(json, "echo", false);
   json.erase("echo");
+  request.add_special_tokens = bool_field(json, "add_special_tokens", true);
   RequestField of_prompt = logprobs;
   of_prompt.name = "prompt_logprobs";
   RequestFields asked;

@@ -20,8 +20,9 @@ struct CompletionRequest {
     std::vector<int32_t> tokens;  // where these are not empty
   };
   std::vector<Text> prompts;
-  ChatRequest fields;  // all but messages; each prompt has fields.n answers
-  bool echo = false;   // the answers begin with their prompts
+  ChatRequest fields;              // all but messages; each prompt has fields.n answers
+  bool echo = false;               // the answers begin with their prompts
+  bool add_special_tokens = true;  // to prompts of text, as the tokenizer does
   // Alternatives of each of the prompt's tokens; none: the prompt's log probabilities are not asked for.
   std::optional<int32_t> n_prompt_logprobs;
 

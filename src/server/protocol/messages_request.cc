@@ -6,6 +6,7 @@
 
 #include "api/json_fields.h"
 #include "api/messages/any_part.h"
+#include "api/peer_fields.h"
 #include "api/request_builder.h"
 #include "base/json_text.h"
 
@@ -291,14 +292,14 @@ ToolUse read_tools(const OrderedJson& body) {
   return use;
 }
 
-// output_config.format, which holds its schema directly.
+// output_config.format, which holds its schema directly; output_format, as it was called before.
 std::optional<AnswerFormat> read_format(const OrderedJson& body) {
   const OrderedJson* config = find_field(body, "output_config");
-  if (config == nullptr) return std::nullopt;
-  if (!config->is_object()) bad_field("output_config: expected an object");
-  const OrderedJson* format = find_field(*config, "format");
+  if (config != nullptr && !config->is_object()) bad_field("output_config: expected an object");
+  const OrderedJson* format = config == nullptr ? nullptr : find_field(*config, "format");
+  const std::string where = format == nullptr ? "output_format" : "output_config.format";
+  if (format == nullptr) format = find_field(body, "output_format");
   if (format == nullptr) return std::nullopt;
-  const std::string where = "output_config.format";
   if (!format->is_object()) bad_field(where + ": expected an object");
   if (const std::string type = string_field(*format, "type", where); type != "json_schema") {
     bad_field(where + ".type: expected \"json_schema\", found \"" + type + "\"");
@@ -335,6 +336,7 @@ void read_continuation(ChatRequest& request) {
 
 ChatRequest read_messages_request(const OrderedJson& body, const RequestFields& defaults, const ChatLimits& limits,
                                   bool counting) {
+  check_peer_fields(body, PeerEndpoint::kMessages);
   if (find_field(body, "max_tokens") == nullptr && !counting) bad_field("max_tokens: expected an integer");
   ToolUse tools = read_tools(body);
   std::optional<AnswerFormat> format = read_format(body);

@@ -48,7 +48,7 @@ std::string error_of(const auto& read, const char* body) {
 TEST(MessagesRequest, FieldsOfAllBodiesActOnEveryEndpoint) {
   const std::string fields =
       R"("reasoning_effort": "low", "max_thinking_tokens": 4, "chat_template_kwargs": {"tone": "dry"},)"
-      R"("typical_p": 0.5, )";
+      R"("typical_p": 1, )";
   const std::string image = R"({"type": "base64", "media_type": "image/png", "data": "AAAA"})";
   for (const ChatRequest& request :
        {messages("{" + fields + R"("max_tokens": 9, "messages": [{"role": "user", "content": "?"}]})"),

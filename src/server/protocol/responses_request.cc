@@ -6,6 +6,7 @@
 
 #include "api/json_fields.h"
 #include "api/messages/any_part.h"
+#include "api/peer_fields.h"
 #include "api/request_builder.h"
 #include "base/json_text.h"
 #include "base/ordered_json.h"
@@ -364,12 +365,7 @@ std::optional<AnswerFormat> read_text_format(const OrderedJson& body) {
 
 ChatRequest read_responses_request(const OrderedJson& body, const RequestFields& defaults, const ChatLimits& limits,
                                    ResponsesPlan& tools) {
-  for (const char* key : {"conversation", "prompt"}) {
-    if (find_field(body, key) != nullptr) {
-      bad_field(std::string(key) + ": not kept by this server; send what was said before as input");
-    }
-  }
-  if (bool_field(body, "background", false)) bad_field("background: answers are given while the client waits");
+  check_peer_fields(body, PeerEndpoint::kResponses);
   ToolUse use = read_tools(body, tools);
   std::optional<AnswerFormat> format = read_text_format(body);
   RequestFields own;
