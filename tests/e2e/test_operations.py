@@ -197,6 +197,7 @@ class Completions(Server):
         lines = list(data_of(text.decode().split("\n")))
         self.assertEqual(lines.pop(), "[DONE]")
         events = [json.loads(line) for line in lines]
+        self.assertEqual([e["usage"] for e in events[:-1]], [None] * (len(events) - 1))
         self.assertEqual(events[-1]["usage"], {**whole["usage"], "prompt_tokens_details": events[-1]["usage"]["prompt_tokens_details"]})
         for choice in whole["choices"]:
             pieces = [c for e in events for c in e["choices"] if c["index"] == choice["index"]]

@@ -118,6 +118,12 @@ class Answers(Server):
         self.assertEqual(events[-2]["choices"][0]["finish_reason"], whole["choices"][0]["finish_reason"])
         self.assertEqual(events[-1]["choices"], [])
         self.assertEqual(events[-1]["usage"]["completion_tokens"], whole["usage"]["completion_tokens"])
+        self.assertEqual([e["usage"] for e in events[:-1]], [None] * (len(events) - 1))
+        counted = self.events(about(PAGE, stream_options={"include_usage": True, "continuous_usage_stats": True}))
+        n = [e["usage"]["completion_tokens"] for e in counted]
+        self.assertEqual(n, sorted(n))
+        self.assertEqual((n[-2:], {e["usage"]["prompt_tokens"] for e in counted}), ([whole["usage"]["completion_tokens"]] * 2, {whole["usage"]["prompt_tokens"]}))
+        self.assertNotIn("usage", self.events(about(PAGE))[0])
         self.assertEqual({e["id"] for e in events}, {events[0]["id"]})
 
     def test_concurrent_requests_get_their_own_answers(self):

@@ -18,6 +18,7 @@ class ChatStyle final : public AnswerStyle {
         tokenizer_(tokenizer),
         n_calls_(static_cast<size_t>(asked.n())),
         told_(n_calls_.size()),
+        n_tokens_(n_calls_.size()),
         has_role_(n_calls_.size()) {}
 
   OrderedJson whole(std::span<const GenerateResult> results) override {
@@ -28,9 +29,14 @@ class ChatStyle final : public AnswerStyle {
   std::string progress(int n_done, int n_total) override {
     OrderedJson json = chunk_json(head_, 0, OrderedJson::object(), "");
     json["prompt_progress"] = {{"total", n_total}, {"processed", n_done}};
-    return event(json);
+    return event_of(0, std::move(json));
   }
-  void token(int index, const GeneratedToken& token) override { told_[static_cast<size_t>(index)].push_back(token); }
+  void token(int index, const GeneratedToken& token) override {
+    ++n_tokens_[static_cast<size_t>(index)];
+    if (asked_.has_logprobs() || asked_.returns_token_ids()) {
+      told_[static_cast<size_t>(index)].push_back(token);
+    }
+  }
   std::string text(int index, std::string_view text) override { return chunk(index, {{"content", text}}, ""); }
   std::string thought(int index, std::string_view text) override {
     return chunk(index, {{"reasoning_content", text}}, "");
@@ -59,6 +65,15 @@ class ChatStyle final : public AnswerStyle {
 
  private:
   static constexpr const char* kDone = "data: [DONE]\n\n";
+  // With usage, as far as the request asks for it: that of the answer so far, or null in all events but the last.
+  std::string event_of(int index, OrderedJson json) const {
+    if (asked_.continuous_usage) {
+      json["usage"] = running_usage_json(head_.n_prompt, n_tokens_[static_cast<size_t>(index)]);
+    } else if (asked_.include_usage) {
+      json["usage"] = nullptr;
+    }
+    return event(json);
+  }
   std::string chunk(int index, OrderedJson delta, const std::string& finish_reason) {
     std::string role;
     if (!std::exchange(has_role_[static_cast<size_t>(index)], 1)) {
@@ -66,7 +81,7 @@ class ChatStyle final : public AnswerStyle {
       if (asked_.returns_token_ids() && !std::exchange(has_prompt_, true)) {
         first["prompt_token_ids"] = head_.prompt_tokens;
       }
-      role = event(first);
+      role = event_of(index, std::move(first));
     }
     OrderedJson json = chunk_json(head_, index, std::move(delta), finish_reason);
     std::vector<GeneratedToken>& tokens = told_[static_cast<size_t>(index)];
@@ -74,7 +89,7 @@ class ChatStyle final : public AnswerStyle {
     if (!tokens.empty() && asked_.has_logprobs()) choice["logprobs"] = logprobs_json(tokens, tokenizer_);
     if (asked_.returns_token_ids()) choice["token_ids"] = token_ids_json(tokens);
     tokens.clear();
-    return role + event(json);
+    return role + event_of(index, std::move(json));
   }
 
   AnswerHead head_;
@@ -82,6 +97,7 @@ class ChatStyle final : public AnswerStyle {
   const Tokenizer& tokenizer_;
   std::vector<int> n_calls_;                       // by answer
   std::vector<std::vector<GeneratedToken>> told_;  // by answer, since its last chunk
+  std::vector<int64_t> n_tokens_;                  // by answer, if usage is reported as it grows
   std::vector<char> has_role_;                     // by answer
   bool has_prompt_ = false;                        // its token ids are sent
 };
