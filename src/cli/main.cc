@@ -1,5 +1,5 @@
 // The command line: registers the sub-commands of commands/ and bench/. Errors of input and environment end here, with
-// exit code 2; Ctrl-C with 130.
+// exit code 2; Ctrl-C with 130; requests of a file that failed with 1.
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -44,6 +44,8 @@ int main(int argc, char** argv) {
   } catch (const vlcache::Interrupted&) {
     std::fflush(stdout);
     return 130;
+  } catch (const vlcache::LinesFailed&) {
+    return 1;
   } catch (const vlcache::Error& e) {
     if (e.code() == vlcache::ErrorCode::kCancelled) return 130;
     std::fprintf(stderr, "vlcache: %s\n", e.what());

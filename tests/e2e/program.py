@@ -115,6 +115,15 @@ class ProgramTest(unittest.TestCase):
         self.assertEqual(p.returncode, 0, p.stderr)
         return p.stdout
 
+    def lines_of(self, *args, **kwargs):
+        """The lines that `run --requests` prints: it exits with 1 if one of them is an error."""
+        p = run(*args, **kwargs)
+        lines = [json.loads(line) for line in p.stdout.splitlines()]
+        failed = sum(bool(line.get("error")) for line in lines)
+        self.assertEqual(p.returncode, 1 if failed else 0, p.stderr)
+        self.assertEqual(f"run: {failed} of {len(lines)} lines failed" in p.stderr, failed > 0, p.stderr)
+        return lines
+
     def json(self, *args, **kwargs):
         return json.loads(self.ok(*args, **kwargs))
 

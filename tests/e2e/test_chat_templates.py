@@ -28,7 +28,7 @@ class TextOnlyMessages(ProgramTest):
 
     def requests(self, *requests, model=TILED):
         text = "".join(json.dumps({"max_tokens": 3, "temperature": 0, **r}) + "\n" for r in requests)
-        return [json.loads(line) for line in self.ok("run", "-m", model, "--dtype", "f32", "--requests", "-", stdin=text).splitlines()]
+        return self.lines_of("run", "-m", model, "--dtype", "f32", "--requests", "-", stdin=text)
 
     def test_the_question_is_in_the_prompt(self):
         out = self.folder / "logits.safetensors"

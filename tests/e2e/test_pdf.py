@@ -57,7 +57,7 @@ class PdfFiles(ProgramTest):
     def test_a_document_that_is_asked_twice_is_read_once(self):
         lines = [{"prompt": question, "images": [str(self.book)], "reuse": reuse} for question, reuse in (("A?", "exact"), ("B?", "exact"))]
         lines.append({"messages": [{"role": "user", "content": [{"type": "image", "image": f"{self.book}#5,3"}, {"type": "text", "text": "C?"}]}]})
-        first, again, other = (json.loads(line) for line in self.ok(*RUN, "--requests", "-", stdin="".join(json.dumps(line) + "\n" for line in lines)).splitlines())
+        first, again, other = self.lines_of(*RUN, "--requests", "-", stdin="".join(json.dumps(line) + "\n" for line in lines))
         self.assertEqual([image["encoder"] for image in first["cache"]["images"]], ["computed"] * 3 + ["hit", "computed"])
         self.assertEqual([image["source"] for image in again["cache"]["images"]], ["prefix"] * 5)
         self.assertEqual([image["encoder"] for image in other["cache"]["images"]], ["hit"] * 2)

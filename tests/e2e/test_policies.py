@@ -103,9 +103,8 @@ class Policies(ProgramTest):
     def test_lines_set_their_own_policy(self):
         lines = [{"id": i, "prompt": QUESTION, "images": [str(PAGE)], "max_tokens": 4, **extra} for i, extra in enumerate(
             [{}, {"kv": "h2o", "kv_budget": 0.3}, {"kv_budget": "40"}, {"kv": "full"}, {"kv": "nope"}, {"kv": "full", "kv_budget": 0.1}])]
-        out = self.ok("run", "-m", MODEL, "--requests", "-", "--batch", "4", "--kv", "snapkv", "--kv-budget", "0.5",
-                      stdin="".join(json.dumps(x) + "\n" for x in lines))
-        answers = [json.loads(line) for line in out.splitlines()]
+        answers = self.lines_of("run", "-m", MODEL, "--requests", "-", "--batch", "4", "--kv", "snapkv", "--kv-budget", "0.5",
+                                stdin="".join(json.dumps(x) + "\n" for x in lines))
         modes = [a["kv"]["mode"] if "kv" in a else a["error"] for a in answers]
         self.assertEqual(modes[:2], ["snapkv+uniform", "h2o+uniform"])
         self.assertEqual(modes[3], "full")

@@ -28,8 +28,7 @@ def white_png(side):
 class Requests(ProgramTest):
     def lines(self, requests, *args, **kwargs):
         text = "".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in requests)
-        out = self.ok("run", "-m", MODEL, "--requests", "-", "--temperature", "0", "--max-tokens", "3", *args, stdin=text, **kwargs)
-        return [json.loads(line) for line in out.splitlines()]
+        return self.lines_of("run", "-m", MODEL, "--requests", "-", "--temperature", "0", "--max-tokens", "3", *args, stdin=text, **kwargs)
 
     def start(self, *args):
         p = subprocess.Popen([VLCACHE, "run", "-m", str(MODEL), "--requests", "-", "--max-tokens", "2", *args], stdin=subprocess.PIPE,
@@ -68,6 +67,28 @@ class Requests(ProgramTest):
         self.assertIn("256", out[1]["error"])
         self.assertIn("NUL", out[2]["error"])
         self.assertNotIn("error", out[3])
+
+    def test_lines_of_a_batch(self):
+        def line(custom_id, body, url="/v1/chat/completions"):
+            return {"custom_id": custom_id, "method": "POST", "url": url, "body": {"model": "gpt-4o-mini", **body}}
+        image = {"type": "image_url", "image_url": {"url": PAGE.as_uri()}}
+        ask = [{"role": "user", "content": [image, {"type": "text", "text": QUESTION}]}]
+        out = self.lines([line("a", {"messages": ask, "max_tokens": 20, "n": 2}), {"id": 2, "prompt": QUESTION, "images": str(PAGE), "max_tokens": 20},
+                          line("c", {"messages": [{"role": "user", "content": "x"}], "best_of": 3}), line("d", {}, "/v1/embeddings"),
+                          line("e", {"input": QUESTION, "max_output_tokens": 3}, "/v1/responses"), line("f", {"prompt": "The total", "max_tokens": 3}, "/v1/completions"),
+                          line("g", {"max_tokens": 3, "messages": [{"role": "user", "content": "Hello"}]}, "https://api.anthropic.com/v1/messages"),
+                          {**line("h", {}), "priority": 1}], "--batch", "4")
+        self.assertEqual([r.get("custom_id", r.get("id")) for r in out], ["a", 2, "c", "d", "e", "f", "g", "h"])
+        first = out[0]["response"]
+        self.assertEqual((first["status_code"], out[0]["error"], first["body"]["object"]), (200, None, "chat.completion"))
+        for choice in first["body"]["choices"]:
+            self.assertEqual((choice["message"]["content"], choice["finish_reason"]), (out[1]["text"], "stop"))
+        self.assertEqual(len(first["body"]["choices"]), 2)
+        for failed, says in ((out[2], "best_of"), (out[3], "url"), (out[7], "priority")):
+            self.assertEqual(failed["response"]["status_code"], 400)
+            self.assertIn(says, failed["error"]["message"])
+            self.assertEqual(failed["response"]["body"]["error"]["message"], failed["error"]["message"])
+        self.assertEqual([out[i]["response"]["body"].get("object", out[i]["response"]["body"].get("type")) for i in (4, 5, 6)], ["response", "text_completion", "message"])
 
     def test_answers_keep_to_a_schema(self):
         schema = {"type": "object", "properties": {"total": {"type": "number"}, "city": {"enum": ["LISBON", "OSLO"]}}, "required": ["total", "city"], "additionalProperties": False}

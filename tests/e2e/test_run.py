@@ -134,8 +134,7 @@ class Run(ProgramTest):
 class Requests(ProgramTest):
     def lines(self, requests, *args):
         text = "".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in requests)
-        out = self.ok("run", "-m", MODEL, "--requests", self.write("requests.jsonl", text), "--temperature", "0", *args)
-        return [json.loads(line) for line in out.splitlines()]
+        return self.lines_of("run", "-m", MODEL, "--requests", self.write("requests.jsonl", text), "--temperature", "0", *args)
 
     def questions(self):
         q = [{"id": i, "prompt": text, "images": [str(PAGE)], "max_tokens": 12} for i, text in

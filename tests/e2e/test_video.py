@@ -67,7 +67,7 @@ class Files(ProgramTest):
     def test_tokens_of_units_are_bounded(self):
         self.assertGreater(sum(u["n_tokens"] for u in self.units("-v", CLIP, "--min-image-tokens", "12")), 5 * 11)
         lines = "".join(json.dumps({"prompt": "hi", "videos": [str(CLIP)], **more}) + "\n" for more in ({"min_image_tokens": 12}, {"min_image_tokens": 9, "max_image_tokens": 4}))
-        bounded, refused = (json.loads(line) for line in self.ok(*RUN, "--requests", "-", stdin=lines).splitlines())
+        bounded, refused = self.lines_of(*RUN, "--requests", "-", stdin=lines)
         self.assertGreater(bounded["cache"]["images"][0]["n_tokens"], 11)
         self.assertIn("min_image_tokens: expected at most max_image_tokens", refused["error"])
 
@@ -102,7 +102,7 @@ class Files(ProgramTest):
                  {"messages": [{"role": "user", "content": [{"type": "video", "video": str(CLIP), "fps": 30, "max_frames": 4}, text]}]},
                  {"messages": [{"role": "user", "content": [{"type": "video", "video": frames}, text]}]}, {"prompt": "hi", "videos": [str(self.frames)]},
                  {"prompt": "hi", "videos": 7}, {"messages": [{"role": "user", "content": [{"type": "video"}]}]}, {"prompt": "hi", "videos": {"video": str(CLIP), "fps": 0}}]
-        answers = [json.loads(line) for line in self.ok(*RUN, "--requests", "-", stdin="".join(json.dumps(line) + "\n" for line in lines)).splitlines()]
+        answers = self.lines_of(*RUN, "--requests", "-", stdin="".join(json.dumps(line) + "\n" for line in lines))
         hashes = [[u["hash"] for u in a["cache"]["images"]] for a in answers[:5]]
         self.assertEqual([len(h) for h in hashes], [2, 2, 2, 3, 3])
         self.assertEqual(hashes[0], hashes[1])

@@ -2,12 +2,18 @@
 #include <algorithm>
 #include <cstdio>
 #include <deque>
+#include <filesystem>
+#include <map>
+#include <memory>
 #include <new>
 #include <optional>
+#include <vector>
 
 #include "api/request_builder.h"
 #include "api/result_json.h"
 #include "base/error.h"
+#include "cli/commands/batch_requests.h"
+#include "cli/flags/batch_line.h"
 #include "cli/flags/command.h"
 #include "cli/flags/generate_flags.h"
 #include "cli/flags/media_flags.h"
@@ -110,25 +116,38 @@ class RequestQueue {
         source_(flags.requests, interrupted),
         default_question_{
             .prompt = "", .images = {}, .videos = {}, .order = "", .system = flags.system, .raw = flags.raw},
-        default_fields_(std::move(fields)) {}
+        default_fields_(std::move(fields)),
+        batch_(engine, builder, default_fields_,
+               std::filesystem::path(flags.model.model_dir).lexically_normal().filename()) {}
 
-  void run() {
+  // Returns how many lines failed.
+  int64_t run() {
     while (true) {
       print_answers();
       const bool more = read_requests();
-      if (!scheduler_.step() && !more && lines_.empty()) return;
+      if (!scheduler_.step() && !more && lines_.empty()) break;
     }
+    if (n_failed_ > 0) {
+      std::fprintf(stderr, "run: %lld of %lld lines failed\n", static_cast<long long>(n_failed_),
+                   static_cast<long long>(n_lines_));
+    }
+    return n_failed_;
   }
 
  private:
-  // A line in progress: its request, or the reason why there is none.
+  // A line in progress: its requests, or the reason why there are none.
   struct Line {
-    nlohmann::ordered_json id;
-    RequestId request = 0;  // 0: it has ended, with an answer or an error
+    nlohmann::ordered_json id;        // a batch's line: its custom_id
+    std::vector<RequestId> requests;  // that run or are queued; several in a batch's line alone
     nlohmann::ordered_json answer;
-    std::optional<std::string> error;
+    std::optional<Error> error;
     bool explain = false;
     std::optional<std::vector<int32_t>> prompt_tokens;  // with return_token_ids
+    // A batch's line alone has these: its results and their writer, or its error as it is printed.
+    bool of_batch = false;
+    std::unique_ptr<AnswerStyle> style;
+    std::map<RequestId, GenerateResult> results;
+    nlohmann::ordered_json failure;
   };
 
   // Fills the free slots with the lines available, and reads one line further ahead: running requests wait for the
@@ -148,6 +167,7 @@ class RequestQueue {
   void add(const std::string& text) {
     Line& line = lines_.emplace_back();
     try {
+      if (std::optional<BatchLine> batch = read_batch_line(text)) return add_batch(*std::move(batch), line);
       RequestLine read = read_request(text, default_question_, default_fields_);
       line.id = std::move(read.id);
       if (!read.question) throw Error(ErrorCode::kInput, read.error);
@@ -155,43 +175,76 @@ class RequestQueue {
       read.question->pdf_text = *read.fields.pdf_text;
       read.question->image_options = image_options(read.fields);
       Request request = builder_.request(prepare(engine_, *read.question), read.fields);
-      request.callbacks.cancelled = interrupted;
       if (*read.fields.return_token_ids) line.prompt_tokens = request.prompt.tokens;
-      line.request = scheduler_.add(std::move(request));
-      ++n_taken_;
+      queue(std::move(request), line);
     } catch (const Error& e) {
-      line.error = e.what();
+      line.error = e;
+      if (line.of_batch) line.failure = batch_failure(line.id, e);
+    } catch (const nlohmann::json::exception& e) {  // a field of an unexpected type, in the body of a batch's line
+      line.error = Error(ErrorCode::kInput, (line.of_batch ? "body: " : "request: ") + std::string(e.what()));
     } catch (const std::bad_alloc&) {
-      line.error = "out of memory: the machine does not give what this request needs";
+      line.error = Error(ErrorCode::kMemory, "out of memory: the machine does not give what this request needs");
     }
   }
 
-  void print_answers() {
-    for (Line& line : lines_) {
-      if (line.request == 0 || !scheduler_.done(line.request)) continue;
-      GenerateResult result = scheduler_.remove(line.request);
-      line.request = 0;
+  void add_batch(BatchLine given, Line& line) {
+    line.of_batch = true;
+    line.id = std::move(given.custom_id);
+    if (!given.error.empty()) throw Error(ErrorCode::kInput, given.error);
+    BatchRequest request = batch_.read(std::move(given));
+    line.style = std::move(request.style);
+    for (Request& one : request.requests) queue(std::move(one), line);
+  }
+
+  void queue(Request request, Line& line) {
+    request.callbacks.cancelled = interrupted;
+    line.requests.push_back(scheduler_.add(std::move(request)));
+    ++n_taken_;
+  }
+
+  // Removes the requests that are done.
+  void take_results(Line& line) {
+    std::erase_if(line.requests, [&](RequestId id) {
+      if (!scheduler_.done(id)) return false;
+      GenerateResult result = scheduler_.remove(id);
       --n_taken_;
       warnings_.tell();
       if (result.error) {
-        line.error = result.error->what();
-      } else {
+        line.error = result.error;
+      } else if (!line.of_batch) {
         line.answer = result_json(result, engine_.kv().totals());
         if (line.prompt_tokens) line.answer["prompt_token_ids"] = *line.prompt_tokens;
         line.answer["weights"] = weights_json(engine_);
         if (line.explain)
           std::fprintf(stderr, "%s\n", explanation(result, engine_.kv().totals(), builder_.reuse()).c_str());
       }
+      if (line.of_batch) line.results.emplace(id, std::move(result));
+      return true;
+    });
+  }
+
+  nlohmann::ordered_json answer_of(Line& line) {
+    if (!line.failure.is_null()) return std::move(line.failure);
+    if (line.of_batch) {
+      std::vector<GenerateResult> results;
+      for (auto& [id, result] : line.results) results.push_back(std::move(result));
+      return line.error ? batch_failure(line.id, *line.error) : batch_answer(line.id, line.style->whole(results));
     }
-    for (; !lines_.empty() && lines_.front().request == 0; lines_.pop_front()) {
-      Line& line = lines_.front();
-      nlohmann::ordered_json object{{"id", line.id}};
-      if (line.error) {
-        object["error"] = *line.error;
-      } else {
-        object.update(line.answer);
-      }
-      print_line(object);
+    nlohmann::ordered_json answer{{"id", line.id}};
+    if (line.error) {
+      answer["error"] = line.error->what();
+    } else {
+      answer.update(line.answer);
+    }
+    return answer;
+  }
+
+  void print_answers() {
+    for (Line& line : lines_) take_results(line);
+    for (; !lines_.empty() && lines_.front().requests.empty(); lines_.pop_front()) {
+      ++n_lines_;
+      if (lines_.front().error) ++n_failed_;
+      print_line(answer_of(lines_.front()));
     }
   }
 
@@ -199,11 +252,13 @@ class RequestQueue {
   Engine& engine_;
   RequestBuilder& builder_;
   TierWarnings& warnings_;
-  int places_, lookahead_, n_taken_ = 0;  // lines that run or are queued
+  int places_, lookahead_, n_taken_ = 0;  // requests that run or are queued
   LineSource source_;
   Question default_question_;
   RequestFields default_fields_;
+  BatchReader batch_;
   std::deque<Line> lines_;
+  int64_t n_lines_ = 0, n_failed_ = 0;  // that have been answered
 };
 
 void run(const RunFlags& flags) {
@@ -227,15 +282,17 @@ void run(const RunFlags& flags) {
   std::fputs(special_tokens_text(*engine, given).c_str(), stderr);
   RequestBuilder builder(*engine, reuse, &checkpoint);
   const RequestFields fields = defaults_for(*engine, given, Front::kRun);
+  int64_t n_failed = 0;
   if (flags.requests.empty()) {
     run_one(*engine, flags, videos, fields, builder);
   } else {
     warn_of_small_budget(flags.model, 0);
-    RequestQueue(*engine, flags, fields, builder, warnings).run();
+    n_failed = RequestQueue(*engine, flags, fields, builder, warnings).run();
     if (interrupted()) throw Interrupted();
   }
   std::fflush(stdout);  // the answer comes before prefixes are saved for the next run
   engine->kv().save_prefixes(Clock::now() + kSaveTime);
+  if (n_failed > 0) throw LinesFailed();
 }
 
 }  // namespace
@@ -255,7 +312,8 @@ void add_run_command(const Command& app) {
   command
       .add("--requests", flags->requests,
            "File of requests as JSON lines {id, prompt | messages, images, videos, raw, kv, kv_budget, max_tokens, "
-           "...}, -: standard input; prints one JSON line per answer (default: none)")
+           "...}, or lines of an OpenAI batch {custom_id, url, body}, -: standard input; prints one JSON line per "
+           "answer, and exits with 1 if a line failed (default: none)")
       .value_name("FILE");
   command.add("--batch", flags->batch, "Maximum number of --requests computed together").range(1, 4096).show_default();
   command

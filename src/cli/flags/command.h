@@ -100,6 +100,8 @@ class ExitAfterInterrupt {
 
 // Thrown by a command that Ctrl-C ended, after it has printed its results: exit code 130, the shells' convention.
 struct Interrupted {};
+// Thrown by a command after it has printed its results, some of which are errors: exit code 1.
+struct LinesFailed {};
 
 // Makes the folder in which a file is to be written: before anything is computed for it. Throws Error(kIo, or kInput
 // for a folder).

@@ -159,15 +159,33 @@ Part read_part(OrderedJson& part, const std::string& where, Images& images, Vide
   return OtherPart{std::move(part)};
 }
 
+// Ollama's images beside a text, before which they stand; here paths.
+void take_images(OrderedJson& given, const std::string& where, Images& images, Message& message) {
+  const OrderedJson* list = find_field(given, "images");
+  if (list == nullptr || list->empty() || *list == false || *list == 0 || *list == "") return;
+  const auto is_text = [](const OrderedJson& item) { return item.is_string(); };
+  if (!list->is_array() || !std::ranges::all_of(*list, is_text)) fail(where + ".images: expected a list of paths");
+  if (message.role != "user") fail(where + ".images: expected none in a message of the role " + message.role);
+  for (const OrderedJson& path : *list) {
+    images.take({{"type", "image"}, {"image", path}});
+    message.parts.emplace_back(ImagePart{});
+  }
+  message.plain = false;
+  given.erase("images");
+}
+
 // What templates and their probes rely on is checked; what else a message has is for its template to read.
 Message read_message(OrderedJson given, const std::string& where, Images& images, Videos& videos) {
   Message message{.role = text_in(given, "role"), .plain = true};
   if (message.role.empty()) fail(where + ": expected {role, content}, found " + shown_json(given));
+  take_images(given, where, images, message);
   if (const OrderedJson* content = find_field(given, "content"); content != nullptr && !content->is_string()) {
     if (!content->is_array())
       fail(where + ".content: expected a text or a list of parts, found " + shown_json(*content));
     message.plain = false;
     for (OrderedJson& part : given["content"]) message.parts.push_back(read_part(part, where, images, videos));
+  } else if (content != nullptr && !message.plain) {
+    message.parts.emplace_back(TextPart{content->get<std::string>()});
   }
   if (const OrderedJson* calls = find_field(given, "tool_calls")) {
     read_tool_calls(*calls, where + ".tool_calls");  // for its errors

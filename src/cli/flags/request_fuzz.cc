@@ -1,15 +1,19 @@
-// Fuzzes a line of `run --requests`: the result is a request, or an error with the reason.
+// Fuzzes a line of `run --requests`, of our own or of a batch: the result is a request, or an error with the reason.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
 
 #include "base/fuzz_target.h"
+#include "cli/flags/batch_line.h"
 #include "cli/flags/request.h"
 
 FUZZ_TARGET(request) {
   using namespace vlcache;
   static const RequestFields kDefaults = fallback_fields(Front::kRun);
+  if (const std::optional<BatchLine> batch = read_batch_line({reinterpret_cast<const char*>(data), size})) {
+    if (batch->error.empty() && (!batch->body.is_object() || batch->endpoint.empty())) std::abort();
+  }
   const RequestLine line = read_request({reinterpret_cast<const char*>(data), size}, {}, kDefaults);
   if (!line.question) {
     if (line.error.empty()) std::abort();

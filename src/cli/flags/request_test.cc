@@ -6,6 +6,8 @@
 
 #include <map>
 
+#include "cli/flags/batch_line.h"
+
 namespace vlcache {
 namespace {
 
@@ -175,6 +177,56 @@ TEST(Request, ErrorsAreNeverEmpty) {
                            R"({"prompt": "x", "stop_token_ids": [-1]})", R"({"prompt": "x", "top_p": 2})",
                            R"({"prompt": "x", "images": [1]})", R"({"x": 1})"}) {
     EXPECT_NE(error_of(line), "") << line;
+  }
+}
+
+TEST(Request, ImagesBesideTheTextOfAMessage) {
+  const Question q =
+      *read(R"({"messages": [{"role": "user", "content": "q", "images": ["a.png", "b.png"]}]})").question;
+  EXPECT_THAT(q.images, ElementsAre("a.png", "b.png"));
+  EXPECT_EQ(template_json(q.messages).dump(),
+            R"([{"role":"user","content":[{"type":"image"},{"type":"image"},{"type":"text","text":"q"}]}])");
+  EXPECT_TRUE(read(R"({"messages": [{"role": "user", "content": "q", "images": []}]})").question->images.empty());
+  EXPECT_THAT(error_of(R"({"messages": [{"role": "user", "content": "q", "images": "a.png"}]})"),
+              HasSubstr("messages[0].images: expected a list of paths"));
+  EXPECT_THAT(error_of(R"({"messages": [{"role": "system", "content": "q", "images": ["a.png"]}]})"),
+              HasSubstr("messages[0].images: expected none"));
+}
+
+TEST(BatchLine, ReadsTheServersEndpoints) {
+  const auto read = [](const std::string& more) {
+    return read_batch_line(R"({"custom_id": "a", "method": "POST", )" + more + "}");
+  };
+  for (const auto& [url, endpoint] :
+       std::map<std::string, std::string>{{"/v1/chat/completions", "chat/completions"},
+                                          {"/v1/completions", "completions"},
+                                          {"/chat/completions", "chat/completions"},
+                                          {"https://api.openai.com/v1/responses", "responses"},
+                                          {"/v1/messages/", "messages"}}) {
+    const auto line = read(R"("url": ")" + url + R"(", "body": {"a": 12345678901234567890123})");
+    ASSERT_TRUE(line);
+    EXPECT_EQ(line->error, "");
+    EXPECT_EQ(line->endpoint, endpoint);
+    EXPECT_EQ(line->custom_id, "a");
+    EXPECT_TRUE(line->body.contains("a"));
+  }
+  const std::string url = R"("url": "/v1/completions")";
+  for (const auto& [more, says] : std::map<std::string, std::string>{
+           {R"("url": "/v1/embeddings", "body": {})", "url: expected /v1/chat/completions"},
+           {R"("body": {})", "url: expected /v1/chat/completions"},
+           {url, "body: expected an object, found none"},
+           {url + R"(, "body": [])", "body: expected an object"},
+           {url + R"(, "body": {}, "boddy": 1)", "unknown key 'boddy' (did you mean 'body'?)"},
+           {url + R"(, "body": {}, "method": "GET")", "method: expected \"POST\""}}) {
+    const auto line = read(more);
+    ASSERT_TRUE(line);
+    EXPECT_THAT(line->error, HasSubstr(says));
+    EXPECT_EQ(line->custom_id, "a");
+  }
+  EXPECT_THAT(read_batch_line(R"({"custom_id": 5, "body": {}})")->error, HasSubstr("custom_id: expected a text"));
+  for (const char* own : {R"({"prompt": "\"custom_id\""})", R"({"prompt": "x", "body": 1})", R"({"custom_id)", "[]",
+                          R"(["custom_id"])"}) {
+    EXPECT_FALSE(read_batch_line(own)) << own;
   }
 }
 

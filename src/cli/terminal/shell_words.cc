@@ -38,7 +38,7 @@ bool is_image_name(const std::string& path) {
   return std::ranges::find(kExtensions, extension) != kExtensions.end();
 }
 
-std::string percent_decoded(std::string_view text) {
+std::string percent_decoded_path(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
     unsigned value = 0;
@@ -104,7 +104,7 @@ std::vector<ShellWord> shell_words(std::string_view line) {
 std::string expand_path(std::string_view path) {
   if (path.starts_with(kFileUrl)) {
     const size_t root = path.find('/', kFileUrl.size());  // after the host's name, which is usually empty
-    return root == std::string_view::npos ? std::string(path) : percent_decoded(path.substr(root));
+    return root == std::string_view::npos ? std::string(path) : percent_decoded_path(path.substr(root));
   }
   const char* home = std::getenv("HOME");
   if (home != nullptr && (path == "~" || path.starts_with("~/"))) return home + std::string(path.substr(1));
