@@ -39,12 +39,14 @@ AnswerFormat schema_format(const OrderedJson& given, const std::string& field) {
   return make_answer_format("json", schema->is_string() ? OrderedJson() : *schema, field);
 }
 
-// A schema beside the type: `schema` in llama.cpp, `value` in TGI. Null: none.
+// A schema beside the type json_object: `schema` in llama.cpp, `value` in TGI; or as beside json_schema. Null: none.
 const OrderedJson* schema_beside(const OrderedJson& asked, std::string& key) {
-  for (const char* name : {"schema", "value"}) {
+  for (const char* name : {"schema", "value", "json_schema"}) {
     const OrderedJson* schema = find_field(asked, name);
     key = name;
-    if (schema != nullptr && !(schema->is_structured() && schema->empty()) && *schema != "") return schema;
+    if (schema == nullptr || *schema == "" || (schema->is_structured() && schema->empty())) continue;
+    const OrderedJson* inner = schema->is_object() ? find_field(*schema, "schema") : nullptr;
+    return key == "json_schema" && inner != nullptr ? inner : schema;
   }
   return nullptr;
 }

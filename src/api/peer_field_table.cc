@@ -223,6 +223,8 @@ const std::array kPeerFields = std::to_array<PeerField>({
     refused("system", "M", "ct", R"("x")", "not supported by this server; a message of the role system is"),
     refused("context", "M", "ct", "[5]"),
     refused("images", "M", "ctr", R"(["AAAA"])", "expected none beside the messages; put them into a message"),
+    refused("messages[].images", "M", "m", R"(["AAAA"])", "not supported on this endpoint; blocks of type image are"),
+    refused("input[].images", "M", "r", R"(["AAAA"])", "not supported on this endpoint; parts of type input_image are"),
     refused("suffix", "OVSM", "ctmr", R"("x")"),
     applied("echo", "OVS", "t", "true"),
     refused("echo", "V", "c", "true", "not supported in conversations; /v1/completions has it"),
@@ -349,6 +351,12 @@ const std::array kPeerFields = std::to_array<PeerField>({
     no_change("prediction", "O", "c", R"({"type": "content", "content": "x"})", kDrafts),
     no_change("ngram_corpus_id", "S", "ctmr", R"("x")", kDrafts),
     no_change("keep_alive", "M", "ctmr", R"("5m")", "the model stays loaded"),
+
+    // ---- objects that hold fields in other programs ----------------------------------------------------------------
+    refused("extra_body", "O", "ctmr", R"({"top_k": 5})", "expected its members in the body itself"),
+    refused("parameters", "T", "ctmr", R"({"top_k": 5})", "expected its members in the body itself"),
+    refused("sampling_params", "S", "ctmr", R"({"top_k": 5})", "expected its members in the body itself"),
+    refused("generation_config", "", "ctmr", R"({"top_k": 5})", "expected its members in the body itself"),
 
     // ---- Ollama's options ------------------------------------------------------------------------------------------
     applied("options.temperature", "M", "ct", "0.5"),

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -63,8 +65,9 @@ OrderedJson with_field(OrderedJson body, const PeerField& field, const OrderedJs
   for (size_t dot = name.find('.'); dot != name.npos; dot = name.find('.')) {
     const std::string key = name.substr(0, dot);
     name.erase(0, dot + 1);
-    if (key == "messages[]") {
-      at = &body["messages"][message_with(name)];
+    if (key.ends_with("[]")) {
+      OrderedJson& list = body[key.substr(0, key.size() - 2)];
+      at = &list[std::min(message_with(name), list.size() - 1)];
     } else {
       at = &(*at)[key];
     }
@@ -159,7 +162,7 @@ void check_row(const PeerField& field, char endpoint) {
   if (field.use == Use::kRefused) {
     std::string name = field.name;
     if (name.ends_with("*")) name.replace(name.size() - 1, 1, "other");
-    if (name.starts_with("messages[]")) name.replace(8, 2, "[0]");
+    if (const size_t item = name.find("[]"); item != name.npos) name.replace(item, 2, "[0]");
     EXPECT_THAT(vlcache::error_of([&] { read(body, endpoint); }), StartsWith(name + ": "));
     for (const OrderedJson& value : neutral_values(field)) {
       EXPECT_NO_THROW(check_peer_fields(with(value), static_cast<PeerEndpoint>(endpoint))) << value;
@@ -245,6 +248,7 @@ TEST(PeerFields, ValuesOfPeers) {
        {R"({"type": "json", "value": {"type": "integer"}})", R"({"type": "json_object", "value": {"type": "integer"}})",
         R"({"type": "json_object", "schema": {"type": "integer"}})",
         R"({"type": "json_schema", "value": {"name": "n", "schema": {"type": "integer"}}})",
+        R"({"type": "json_object", "json_schema": {"name": "n", "schema": {"type": "integer"}}})",
         R"({"type": "json_object", "value": "{\"type\": \"integer\"}"})"}) {
     const ChatRequest r = chat((R"({"response_format": )" + std::string(form) + "}").c_str());
     EXPECT_EQ(r.format.kind, AnswerFormat::Kind::kJsonSchema) << form;
