@@ -154,9 +154,9 @@ std::vector<OrderedJson> neutral_values(const PeerField& field) {
   return values;
 }
 
-void check_row(const PeerField& field, char endpoint) {
+// plain: the digest of the base body.
+void check_row(const PeerField& field, char endpoint, const OrderedJson& base, const std::string& plain) {
   if (*field.example == '\0') return;
-  const OrderedJson base = base_body(endpoint);
   const auto with = [&](const OrderedJson& value) { return with_field(base, field, value); };
   const OrderedJson body = with(OrderedJson::parse(field.example));
   if (field.use == Use::kRefused) {
@@ -168,14 +168,16 @@ void check_row(const PeerField& field, char endpoint) {
       EXPECT_NO_THROW(check_peer_fields(with(value), static_cast<PeerEndpoint>(endpoint))) << value;
     }
     const OrderedJson neutral = neutral_values(field).back();
-    EXPECT_EQ(read(with(neutral), endpoint), read(with(nullptr), endpoint)) << neutral;
+    EXPECT_EQ(read(with(neutral), endpoint), plain) << neutral;
     return;
   }
-  std::string without;
-  try {
-    without = read(with(nullptr), endpoint);
-  } catch (const Error&) {  // a field that bodies must have
-    without = read(base, endpoint);
+  std::string without = plain;
+  const std::string_view name = field.name;
+  if ((name.find('.') != name.npos && name.find('[') == name.npos) || name == "top_logprobs") {
+    try {
+      without = read(with(nullptr), endpoint);  // fields in its company are there
+    } catch (const Error&) {                    // it must be there, too
+    }
   }
   if (field.use == Use::kApplied) {
     EXPECT_NE(read(body, endpoint), without);
@@ -186,10 +188,13 @@ void check_row(const PeerField& field, char endpoint) {
 }
 
 TEST(PeerFields, EachIsAppliedOrChangesNothingOrIsAnError) {
-  for (const PeerField& field : peer_fields()) {
-    for (const char endpoint : std::string(field.endpoints)) {
+  for (const char endpoint : std::string("ctmr")) {
+    const OrderedJson base = base_body(endpoint);
+    const std::string plain = read(base, endpoint);
+    for (const PeerField& field : peer_fields()) {
+      if (std::string_view(field.endpoints).find(endpoint) == std::string_view::npos) continue;
       SCOPED_TRACE(std::string(field.name) + " on " + endpoint);
-      EXPECT_NO_THROW(check_row(field, endpoint));
+      EXPECT_NO_THROW(check_row(field, endpoint, base, plain));
     }
   }
 }
