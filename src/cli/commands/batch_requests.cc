@@ -104,7 +104,8 @@ BatchRequest BatchReader::converse(ChatRequest asked, const char* id_prefix, con
   asked.messages.clear();
   asked.in_thought = prompt.in_thought;
   if (asked.continue_final && !asked.in_thought) asked.thoughts = {};
-  const AnswerHead top = head(id_prefix, prompt);
+  AnswerHead top = head(id_prefix, prompt);
+  if (asked.returns_token_ids()) top.prompt_tokens = prompt.tokens;
   BatchRequest request{.requests = builder_.requests(std::move(prompt), asked.fields, form), .style = nullptr};
   if (line.endpoint == "messages") {
     request.style = make_messages_style(top, asked);
@@ -128,9 +129,10 @@ BatchRequest BatchReader::complete(const BatchLine& line) {
   for (const CompletionRequest::Text& given : asked.prompts) {
     Prompt prompt = given.tokens.empty() ? engine_.prepare_raw(given.text, {}, {}, asked.add_special_tokens)
                                          : engine_.prepare_tokens(given.tokens);
-    prompts.push_back({.tokens = prompt.tokens,
-                       .text = engine_.tokenizer().decode(prompt.tokens, /*skip_special_tokens=*/true),
-                       .scores = nullptr});
+    prompts.push_back(
+        {.tokens = prompt.tokens,
+         .text = engine_.tokenizer().decode(prompt.tokens, asked.fields.fields.skip_special_tokens.value_or(true)),
+         .scores = nullptr});
     std::vector<Request> more = builder_.requests(std::move(prompt), asked.fields.fields, form);
     std::move(more.begin(), more.end(), std::back_inserter(request.requests));
   }
