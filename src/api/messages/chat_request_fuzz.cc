@@ -3,7 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <span>
 #include <string_view>
+#include <utility>
 
 #include "api/json_fields.h"
 #include "api/messages/chat_request.h"
@@ -28,6 +30,24 @@ InputVideo blank_video(const VideoRequest& request) {
   return {.where = request.video.where, .timing = {.n_frames = 1, .fps = 1}, .width = 1, .height = 1, .read = nullptr};
 }
 
+// Files of each kind, by their kinds as ids.
+Uploads& uploaded_files() {
+  static Uploads uploads({.max_bytes = 1 << 20});
+  static const bool filled = [] {
+    constexpr std::pair<const char*, std::string_view> kFiles[] = {
+        {"image", "GIF89a"}, {"pdf", "%PDF-1.7"}, {"text", "hello"}, {"clip", "\x1a\x45\xdf\xa3"}};
+    for (const auto& [id, text] : kFiles) {
+      const auto bytes = std::as_bytes(std::span(text));
+      Upload file{.id = id, .name = id, .purpose = "", .type = upload_type(bytes, "")};
+      file.bytes = std::make_shared<const std::vector<std::byte>>(bytes.begin(), bytes.end());
+      uploads.add("", std::move(file), 0, id);
+    }
+    return true;
+  }();
+  (void)filled;
+  return uploads;
+}
+
 }  // namespace
 }  // namespace vlcache
 
@@ -38,7 +58,8 @@ FUZZ_TARGET(chat_request) {
                           .image = {.max_pixels = 1 << 16},
                           .read_document = blank_pages,
                           .read_video = blank_video,
-                          .named_images = &named};
+                          .named_images = &named,
+                          .uploads = &uploaded_files()};
   try {
     const ChatRequest r = read_chat_request(parse_body({reinterpret_cast<const char*>(data), size}), {}, limits);
     if (r.n() < 1 || r.n() > limits.max_answers || r.fields.max_tokens.value_or(1) < 0 || r.messages.empty())

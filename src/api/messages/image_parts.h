@@ -8,6 +8,7 @@
 #include "api/messages/data_uri.h"
 #include "api/messages/message.h"
 #include "api/messages/named_images.h"
+#include "api/messages/uploads.h"
 #include "api/messages/video_parts.h"
 #include "api/request_fields.h"
 #include "base/request_limits.h"
@@ -35,6 +36,7 @@ struct ChatLimits {
   // This caller's images with names, for parts with a `uuid`; null: a `uuid` is ignored.
   NamedImages* named_images = nullptr;
   std::string caller;
+  Uploads* uploads = nullptr;  // for parts with a `file_id`, which may be a name, too; null: there are none
 };
 
 struct NamedImage {
@@ -52,7 +54,7 @@ struct MediaOptions {
 // An image as a body has it. Null fields are left out.
 struct GivenImage {
   std::string where;     // of the data, in errors
-  std::string id_where;  // of the name
+  std::string id_where;  // of the name; where it ends in file_id, the name may be an upload's
   std::optional<EncodedText> data = std::nullopt;
   const nlohmann::ordered_json* id = nullptr;
   bool least_detail = false;
@@ -64,8 +66,8 @@ struct GivenFile {
   std::string data_where;    // of its data or URL
   std::string choice_where;  // of `choice`
   EncodedText data = {};
-  bool may_be_url = true;  // else base64 or a data URI alone
-  bool is_stored = false;  // an id of an uploaded file instead
+  bool may_be_url = true;                      // else base64 or a data URI alone
+  const nlohmann::ordered_json* id = nullptr;  // the file_id, instead of the data; it may be of any kind of file
   std::string name = "";
   const nlohmann::ordered_json* choice = nullptr;  // {pages, pdf_text}
 };
@@ -82,6 +84,8 @@ class ImageParts {
   // Adds the image to `parts`, or the pages of a TIFF that has several. Throws Error(kInput), or kNotFound for an
   // unknown name; the message begins with the source's places.
   void add_image(const GivenImage& source, std::vector<Part>& parts);
+  // The text of an uploaded file; nullopt: it is none, or there is no such file. Throws Error(kInput).
+  std::optional<std::string> uploaded_text(const nlohmann::ordered_json& id, const std::string& where) const;
   // The image of an OpenAI `image_url` part.
   void add_image_url(const nlohmann::ordered_json& part, const std::string& where, std::vector<Part>& parts);
   // Adds the pages of the PDF or TIFF, each as an image, and their texts where these are asked for. Throws Error
@@ -98,10 +102,16 @@ class ImageParts {
   std::vector<NamedImage> take_named() { return std::move(named_); }
 
  private:
+  void add_document(const GivenFile& source, std::shared_ptr<const std::vector<std::byte>> bytes,
+                    std::vector<Part>& parts);
+  void add_upload(const GivenFile& source, std::vector<Part>& parts);
+  void add_clip(VideoRequest request, std::vector<Part>& parts);
+  UploadPtr upload(const nlohmann::ordered_json& id, const std::string& where) const;
+  VideoBytes find_clip(const nlohmann::ordered_json& id, const std::string& where) const;
   size_t n_more() const;
   void add_pages(DocumentRequest request, std::vector<Part>& parts);
   std::vector<std::byte> read(const EncodedText& data, const std::string& where, FileKind kind) const;
-  NamedImages::Bytes find(const NamedImages::Name& name, const std::string& where) const;
+  NamedImages::Bytes find(const GivenImage& source, const std::string& id) const;
 
   const ChatLimits& limits_;
   const MediaOptions options_;

@@ -33,11 +33,16 @@ void read_choice(const OrderedJson& object, const std::string& where, VideoChoic
 
 class VideoPartReader {
  public:
-  VideoPartReader(const ReadData& read, EncodedVideo& video) : read_(read), video_(video) {}
+  VideoPartReader(const ClipSources& sources, EncodedVideo& video) : sources_(sources), video_(video) {}
 
-  // A URL, or a list of frames.
+  // A URL, a list of frames, or the id of an uploaded clip.
   void read(const OrderedJson& source, const std::string& where) {
     if (source.is_array()) return read_frames(source, where);
+    const OrderedJson* id = source.is_object() ? find_field(source, "file_id") : nullptr;
+    if (id != nullptr && find_field(source, "url") == nullptr) {
+      video_.clip = sources_.find(*id, where + ".file_id");
+      return;
+    }
     const OrderedJson* url = source.is_object() ? find_field(source, "url") : &source;
     if (url != nullptr && url->is_array()) return read_frames(*url, where + ".url");
     if (url == nullptr || !url->is_string()) {
@@ -45,7 +50,7 @@ class VideoPartReader {
     }
     const auto& text = url->get_ref<const std::string&>();
     if (text.starts_with(kFrames)) return read_joined_frames(std::string_view(text).substr(kFrames.size()), where);
-    video_.clip = shared_bytes(read_({text}, where, FileKind::kVideo));
+    video_.clip = shared_bytes(sources_.read({text}, where, FileKind::kVideo));
   }
 
   // llama.cpp's {data, format}, and base64 under another key.
@@ -68,7 +73,7 @@ class VideoPartReader {
         if (inner != nullptr) url = inner;
       }
       if (!url->is_string()) bad_field(at + ": expected the URL of an image (data:image/jpeg;base64,...)");
-      video_.frames.push_back(shared_bytes(read_({url->get_ref<const std::string&>()}, at, FileKind::kImage)));
+      video_.frames.push_back(shared_bytes(sources_.read({url->get_ref<const std::string&>()}, at, FileKind::kImage)));
     }
     if (frames.empty()) bad_field(where + ": expected a list of frames, found none");
   }
@@ -87,7 +92,7 @@ class VideoPartReader {
     if (video_.frames.empty()) bad_field(where + ": expected frames after the comma, found none");
   }
 
-  const ReadData& read_;
+  const ClipSources& sources_;
   EncodedVideo& video_;
 };
 
@@ -107,17 +112,18 @@ VideoChoice take_video_choice(const OrderedJson& body, OrderedJson& settings) {
 }
 
 VideoRequest read_video_part(const OrderedJson& part, const std::string& where, const VideoChoice& choice,
-                             const ReadData& read) {
+                             const ClipSources& sources) {
   VideoRequest request{.video = {}, .choice = choice, .options = {}, .limits = {}};
   constexpr std::array kKeys{"video_url", "video", "input_video", "url", "base64", "path", "source"};
   const auto key = std::ranges::find_if(kKeys, [&](const char* k) { return find_field(part, k) != nullptr; });
-  if (key == kKeys.end()) {
+  const bool is_upload = key == kKeys.end() && find_field(part, "file_id") != nullptr;  // its id beside the type
+  if (key == kKeys.end() && !is_upload) {
     bad_field(where + ".video_url: expected {\"url\": \"data:video/mp4;base64,...\"}, or a list of frames");
   }
-  const OrderedJson& source = *find_field(part, *key);
-  const std::string at = where + "." + *key;
+  const OrderedJson& source = is_upload ? part : *find_field(part, *key);
+  const std::string at = is_upload ? where : where + "." + *key;
   request.video.where = at;
-  VideoPartReader reader(read, request.video);
+  VideoPartReader reader(sources, request.video);
   if (source.is_object() && find_field(source, "data") != nullptr) {
     reader.read_data(source, "data", at);
   } else if (*key == std::string_view("base64")) {

@@ -15,6 +15,13 @@ namespace vlcache {
 using ReadData =
     std::function<std::vector<std::byte>(const EncodedText& data, const std::string& where, FileKind kind)>;
 
+// The bytes of an uploaded clip of that file_id.
+using FindClip = std::function<VideoBytes(const nlohmann::ordered_json& id, const std::string& where)>;
+struct ClipSources {
+  ReadData read;
+  FindClip find;
+};
+
 // The choice that all videos of a request share: fps, max_frames, num_frames and do_sample_frames of vLLM's
 // mm_processor_kwargs, which are removed from `settings`, and of media_io_kwargs.video. Throws Error(kInput).
 VideoChoice take_video_choice(const nlohmann::ordered_json& body, nlohmann::ordered_json& settings);
@@ -22,6 +29,6 @@ VideoChoice take_video_choice(const nlohmann::ordered_json& body, nlohmann::orde
 // The video of a part, of type video_url, video or input_video; its fps and max_frames replace those of `choice`.
 // Throws Error(kInput), beginning with `where`.
 VideoRequest read_video_part(const nlohmann::ordered_json& part, const std::string& where, const VideoChoice& choice,
-                             const ReadData& read);
+                             const ClipSources& sources);
 
 }  // namespace vlcache

@@ -92,7 +92,7 @@ class BlockReader {
       image.data = base64_or_data_uri(text_field(source, "data", at), media);
     } else if (type == "url") {
       image.data = {.text = text_field(source, "url", at)};
-    } else if (type == "file") {  // named by an earlier request
+    } else if (type == "file") {  // uploaded, or named by an earlier request
       text_field(source, "file_id", at);
       image.id_where = at + ".file_id";
       image.id = find_field(source, "file_id");
@@ -108,7 +108,7 @@ class BlockReader {
     GivenFile file{.where = at,
                    .data_where = at,
                    .choice_where = where + ".vlcache",
-                   .is_stored = type == "file",
+                   .id = type == "file" ? find_field(source, "file_id") : nullptr,
                    .name = text_in(block, "title"),
                    .choice = find_field(block, "vlcache")};
     if (type == "base64") {
@@ -119,10 +119,8 @@ class BlockReader {
       }
     } else if (type == "url") {
       file.data = {.text = text_field(source, "url", at)};
-    } else if (type == "file") {
-      text_field(source, "file_id", at);
-    } else {
-      bad_field(at + ".type: expected \"base64\", \"url\", \"text\" or \"content\", found \"" + type + "\"");
+    } else if (type != "file") {
+      bad_field(at + ".type: expected \"base64\", \"url\", \"file\", \"text\" or \"content\", found \"" + type + "\"");
     }
     images_.add_file(file, parts);
   }
@@ -137,8 +135,11 @@ class BlockReader {
       if (const std::string text = text_in(block, key); !text.empty()) before += text + "\n";
     }
     if (!before.empty()) parts.emplace_back(TextPart{before});
-    if (type == "text") {
-      parts.emplace_back(TextPart{string_field(source, "data", at)});
+    if (type == "file") text_field(source, "file_id", at);
+    const std::optional<std::string> uploaded =
+        type == "file" ? images_.uploaded_text(source["file_id"], at + ".file_id") : std::nullopt;
+    if (type == "text" || uploaded) {
+      parts.emplace_back(TextPart{uploaded ? *uploaded : string_field(source, "data", at)});
     } else if (type == "content") {
       add_blocks(find_field(source, "content"), at + ".content", parts);
     } else {

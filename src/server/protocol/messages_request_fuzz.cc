@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <span>
 #include <string_view>
+#include <utility>
 
 #include "api/json_fields.h"
 #include "base/error.h"
@@ -23,12 +25,33 @@ std::vector<EncodedImage> pages_without_pixels(const DocumentRequest& request) {
   return pages;
 }
 
+// Files of each kind, by their kinds as ids.
+Uploads& uploads_of_each_kind() {
+  static Uploads uploads({.max_bytes = 1 << 20});
+  static const bool filled = [] {
+    constexpr std::pair<const char*, std::string_view> kFiles[] = {
+        {"image", "GIF89a"}, {"pdf", "%PDF-1.7"}, {"text", "hello"}, {"clip", "\x1a\x45\xdf\xa3"}};
+    for (const auto& [id, text] : kFiles) {
+      const auto bytes = std::as_bytes(std::span(text));
+      Upload file{.id = id, .name = id, .purpose = "", .type = upload_type(bytes, "")};
+      file.bytes = std::make_shared<const std::vector<std::byte>>(bytes.begin(), bytes.end());
+      uploads.add("", std::move(file), 0, id);
+    }
+    return true;
+  }();
+  (void)filled;
+  return uploads;
+}
+
 }  // namespace
 }  // namespace vlcache
 
 FUZZ_TARGET(messages_request) {
   using namespace vlcache;
-  const ChatLimits limits{.max_images = 2, .image = {.max_pixels = 1 << 16}, .read_document = pages_without_pixels};
+  const ChatLimits limits{.max_images = 2,
+                          .image = {.max_pixels = 1 << 16},
+                          .read_document = pages_without_pixels,
+                          .uploads = &uploads_of_each_kind()};
   const std::string_view text{reinterpret_cast<const char*>(data), size};
   for (const bool anthropic : {true, false}) {
     try {

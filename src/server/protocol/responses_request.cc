@@ -79,13 +79,13 @@ class ItemReader {
 
   void add_image(const OrderedJson& part, const std::string& where, std::vector<Part>& parts) {
     GivenImage image{.where = where + ".image_url", .id_where = where + ".uuid", .id = find_field(part, "uuid")};
-    if (find_field(part, "image_url") == nullptr && find_field(part, "file_id") != nullptr) {  // named before
+    image.least_detail = wants_least_detail(part, where);
+    if (find_field(part, "image_url") == nullptr && find_field(part, "file_id") != nullptr) {  // uploaded, or named
       text_field(part, "file_id", where);
       image.id_where = where + ".file_id";
       image.id = find_field(part, "file_id");
     } else {
       image.data = {.text = text_field(part, "image_url", where)};
-      image.least_detail = wants_least_detail(part, where);
     }
     images_.add_image(image, parts);
   }
