@@ -56,7 +56,8 @@ HttpResponse field_error(const Error& error, const HttpRequest& request) {
     const auto name = param.get<std::string>();
     const std::string root = name.substr(0, name.find_first_of(".["));
     constexpr std::string_view kRequired[] = {"messages", "prompt", "input", "max_tokens", "tools", "tokens", "id"};
-    const bool known = std::ranges::find(kRequired, root) != std::end(kRequired);
+    // Uploads have fields in a form or in the query.
+    const bool known = std::ranges::find(kRequired, root) != std::end(kRequired) || is_file_route(request.path);
     if (!known && request.body.find('"' + root + '"') == std::string::npos) param = nullptr;
   }
   return json_response(json, http_status(error));
@@ -93,14 +94,10 @@ HttpResponse try_again(const std::string& message) {
   return full;
 }
 
-// "2026-11-25T01:08:00Z".
-std::string utc_time(int64_t seconds) {
-  const std::time_t time = seconds;
-  std::tm parts{};
-  gmtime_r(&time, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text;
+// A tenant's files and named images are its own.
+std::string file_owner(const ExchangePtr& exchange) {
+  const auto& salt = exchange->caller().salt;
+  return salt ? hex(*salt) : "";
 }
 
 // Combines the caller's salt and the one that its request sets.
@@ -122,6 +119,8 @@ Api::Api(const Engine& engine, Inference& inference, const ApiOptions& options)
       metrics_(options.model_name, engine.max_positions()),
       named_images_(options.named_image_bytes, engine.options().tiers, engine.model().fingerprint()),
       responses_(options.response_store_bytes),
+      uploads_(options.uploads),
+      file_routes_(uploads_),
       cache_routes_(inference, named_images_, responses_) {
   builder_.check(options_.defaults);
   AnswerForms::Form form;
@@ -136,7 +135,7 @@ void Api::handle(const HttpRequest& request, const HttpReplyPtr& reply) {
     return handle(versioned, reply);
   }
   const InlineLoops beside_inference;
-  const bool anthropic = request.path.starts_with("/v1/messages");
+  const bool anthropic = request.path.starts_with("/v1/messages") || asks_anthropic_files(request);
   const auto exchange = std::make_shared<Exchange>(anthropic ? with_messages_errors(reply) : reply, request,
                                                    [this](const ExchangeReport& report) {
                                                      metrics_.add_status(report.status);
@@ -251,12 +250,12 @@ void Api::operate(const HttpRequest& request, const HttpReplyPtr& reply) {
 
 HttpResponse Api::version() const { return json_response({{"version", options_.version}}); }
 
-HttpResponse Api::metrics() const {
+HttpResponse Api::metrics() {
   const size_t n_connections = options_.n_connections ? options_.n_connections() : 0;
   return HttpResponse{.status = 200,
                       .content_type = "text/plain; version=0.0.4; charset=utf-8",
                       .headers = {},
-                      .body = metrics_.text(inference_.state(), n_connections)};
+                      .body = metrics_.text(inference_.state(), n_connections, uploads_.state())};
 }
 
 HttpResponse Api::loads() const {
@@ -288,6 +287,10 @@ HttpResponse Api::detokenize(const HttpRequest& request, const ExchangePtr&) con
   return json_response(detokenize_json(engine_, request.body));
 }
 
+HttpResponse Api::files(const HttpRequest& request, const ExchangePtr& exchange) {
+  return file_routes_.answer(request, file_owner(exchange));
+}
+
 HttpResponse Api::cache_stats() const { return cache_routes_.stats(); }
 void Api::cache_entries(const HttpRequest&, const ExchangePtr& exchange) { cache_routes_.entries(exchange); }
 void Api::cache_pin(const HttpRequest& request, const ExchangePtr& exchange) { cache_routes_.pin(request, exchange); }
@@ -298,6 +301,8 @@ void Api::cache_reset(const HttpRequest&, const ExchangePtr& exchange) { cache_r
 ChatLimits Api::limits_of(const ExchangePtr& exchange) {
   ChatLimits limits = options_.limits;
   limits.named_images = &named_images_;
+  uploads_.expire();
+  if (uploads_.enabled()) limits.uploads = &uploads_;
   limits.cancelled = cancelled_with(exchange);
   // A request's PDFs and videos count as one, until the frames of the last have been decoded.
   const auto cancelled = [this, asked = limits.cancelled, all = std::make_shared<std::function<bool()>>()] {
@@ -313,7 +318,7 @@ ChatLimits Api::limits_of(const ExchangePtr& exchange) {
     request.cancelled = cancelled();
     return input_video(std::move(request)).input;
   };
-  if (const auto& salt = exchange->caller().salt) limits.caller = hex(*salt);
+  limits.caller = file_owner(exchange);
   return limits;
 }
 

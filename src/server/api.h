@@ -8,6 +8,7 @@
 
 #include "api/messages/chat_request.h"
 #include "api/messages/named_images.h"
+#include "api/messages/uploads.h"
 #include "api/request_builder.h"
 #include "server/http/http_server.h"
 #include "server/operations/access.h"
@@ -16,6 +17,7 @@
 #include "server/operations/inference.h"
 #include "server/operations/metrics.h"
 #include "server/protocol/answer_style.h"
+#include "server/protocol/file_routes.h"
 #include "server/protocol/response_store.h"
 
 namespace vlcache {
@@ -30,6 +32,7 @@ struct ApiOptions {
   int64_t max_prompt_tokens = 0;                 // of a request; 0: as many as fit
   int64_t response_store_bytes = 0;              // of responses that requests go on with; 0: none are kept
   int64_t named_image_bytes = 0;                 // of images that requests name by a uuid
+  UploadOptions uploads;                         // files of /v1/files
   bool split_thoughts = true;                    // off the text of answers
   int n_parallel = 0;                            // as reported by /props
   std::string version;                           // as reported by /version
@@ -65,13 +68,14 @@ class Api {
   HttpResponse count_tokens(const HttpRequest& request, const ExchangePtr& exchange);
   HttpResponse tokenize(const HttpRequest& request, const ExchangePtr& exchange);
   HttpResponse detokenize(const HttpRequest& request, const ExchangePtr& exchange) const;
+  HttpResponse files(const HttpRequest& request, const ExchangePtr& exchange);
   HttpResponse models() const;
   HttpResponse model_of(const HttpRequest& request, const ExchangePtr& exchange) const;
   HttpResponse props() const;
   HttpResponse loads() const;  // what a load balancer weighs
   HttpResponse live() const;
   HttpResponse health() const;
-  HttpResponse metrics() const;
+  HttpResponse metrics();
   HttpResponse version() const;
   HttpResponse cache_stats() const;
   void cache_entries(const HttpRequest& request, const ExchangePtr& exchange);
@@ -115,6 +119,8 @@ class Api {
   Metrics metrics_;
   NamedImages named_images_;
   ResponseStore responses_;
+  Uploads uploads_;
+  FileRoutes file_routes_;
   CacheRoutes cache_routes_;
   std::atomic<int> n_documents_ = 0;  // that are being read
   std::atomic<bool> warm_{false}, leaving_{false}, stopped_{false};

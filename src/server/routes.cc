@@ -49,6 +49,10 @@ constexpr Route kRoutes[] = {
     {"POST", "/v1/messages/count_tokens", kCallers, false, "how many tokens such messages have",
      of_body<&Api::count_tokens>},
     {"POST", "/v1/responses", kCallers, false, "OpenAI's responses", later<&Api::responses>},
+    {"POST", "/v1/files", kCallers, false, "uploads a file", of_body<&Api::files>},
+    {"GET", "/v1/files", kCallers, false, "the caller's uploads", of_body<&Api::files>},
+    {"GET", "/v1/files/*", kCallers, false, "one of them; `/v1/files/ID/content`: its bytes", of_body<&Api::files>},
+    {"DELETE", "/v1/files/*", kCallers, false, "deletes it", of_body<&Api::files>},
     {"POST", "/tokenize", kCallers, false, "the tokens of a prompt or of messages", of_body<&Api::tokenize>},
     {"POST", "/detokenize", kCallers, false, "the text of tokens", of_body<&Api::detokenize>},
     {"GET", "/v1/models", kCallers, false, "the one model and its context", at_once<&Api::models>},
@@ -139,16 +143,20 @@ HttpResponse no_route(const HttpRequest& request) {
     }
     return {.status = 204, .content_type = "text/plain", .headers = {{"allow", methods}}, .body = ""};
   }
+  std::string allowed;
   for (const Route& route : kRoutes) {
-    if (request.path != route.path || route.has_method(request.method)) continue;
-    HttpResponse response = refusal(405, request.method + " is not for " + request.path, "invalid_request_error");
-    response.headers.emplace_back("allow", route.method[0] == 'G' ? "GET, HEAD" : route.method);
-    return response;
+    if (request.path != route.path) continue;
+    allowed += (allowed.empty() ? "" : ", ") + std::string(route.method[0] == 'G' ? "GET, HEAD" : route.method);
   }
-  const Route* const meant = route_meant_by(request.path);
-  const std::string advice =
-      meant == nullptr ? "" : "; this server has " + std::string(meant->path) + " (is the client's base URL right?)";
-  return refusal(404, "there is no " + request.path + advice, "invalid_request_error");
+  if (allowed.empty()) {
+    const Route* const meant = route_meant_by(request.path);
+    const std::string advice =
+        meant == nullptr ? "" : "; this server has " + std::string(meant->path) + " (is the client's base URL right?)";
+    return refusal(404, "there is no " + request.path + advice, "invalid_request_error");
+  }
+  HttpResponse response = refusal(405, request.method + " is not for " + request.path, "invalid_request_error");
+  response.headers.emplace_back("allow", allowed);
+  return response;
 }
 
 std::string routes_markdown() {

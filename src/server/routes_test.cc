@@ -27,8 +27,9 @@ TEST(Routes, PathsThatNeedNoKey) {
 TEST(Routes, EachIsFoundByItsMethods) {
   for (const Route& route : routes()) {
     EXPECT_EQ(find_route(route.method, route.path), &route) << route.path;
-    EXPECT_EQ(find_route("HEAD", route.path), route.method == std::string("GET") ? &route : nullptr) << route.path;
-    EXPECT_EQ(find_route("DELETE", route.path), nullptr) << route.path;
+    EXPECT_EQ(find_route("HEAD", route.path), find_route("GET", route.path)) << route.path;
+    const bool has_files = std::string_view(route.path).starts_with("/v1/files/");
+    EXPECT_EQ(find_route("DELETE", route.path) != nullptr, has_files) << route.path;
   }
   EXPECT_NE(find_route("GET", "/v1/models/a/b"), nullptr);
   EXPECT_EQ(find_route("GET", "/v1/model"), nullptr);
@@ -42,6 +43,7 @@ TEST(Routes, OtherMethodsAreToldWhatIsAllowed) {
   };
   EXPECT_EQ(allowed("GET", "/v1/chat/completions"), "405 POST");
   EXPECT_EQ(allowed("DELETE", "/v1/cache/entries"), "405 GET, HEAD");
+  EXPECT_EQ(allowed("PUT", "/v1/files"), "405 POST, GET, HEAD");
   EXPECT_EQ(allowed("GET", "/v1/chat"), "404");
   EXPECT_EQ(allowed("OPTIONS", "*"), "204 OPTIONS, HEAD, GET, POST");
   EXPECT_EQ(allowed("GET", "*"), "404");

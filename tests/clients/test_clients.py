@@ -109,6 +109,47 @@ class Pages(Clients, Server):
         system = self.anthropic.messages.create(**self.message(system=[{"type": "text", "text": ""}]))
         self.assertEqual(system.content[0].text, ANSWER)
 
+    def test_uploaded_files(self):
+        question = {"type": "text", "text": QUESTION}
+        for purpose in ("vision", "user_data"):
+            made = self.openai.files.create(file=PAGE, purpose=purpose, expires_after={"anchor": "created_at", "seconds": 3600})
+            self.assertEqual((made.object, made.filename, made.bytes, made.purpose, made.expires_at - made.created_at), ("file", PAGE.name, PAGE.stat().st_size, purpose, 3600))
+        self.assertEqual(self.openai.files.retrieve(made.id), made)
+        self.assertEqual(self.openai.files.wait_for_processing(made.id), made)
+        self.assertEqual(self.openai.files.content(made.id).content, PAGE.read_bytes())
+        self.assertEqual([file.id for file in self.openai.files.list(purpose="user_data")], [made.id])
+        self.assertEqual(len(list(self.openai.files.list(limit=1, order="asc"))), 2)  # over two pages
+        answer = self.openai.chat.completions.create(model="any", messages=[{"role": "user", "content": [{"type": "file", "file": {"file_id": made.id}}, question]}], temperature=0, max_tokens=24)
+        self.assertEqual(answer.choices[0].message.content, ANSWER)
+        asked = [{"type": "input_image", "file_id": made.id, "detail": "auto"}, {"type": "input_text", "text": QUESTION}]
+        answer = self.openai.responses.create(model="any", input=[{"role": "user", "content": asked}], temperature=0, max_output_tokens=24)
+        self.assertEqual(answer.output_text, ANSWER)
+        with self.assertRaises(openai.NotFoundError) as caught:
+            self.openai.files.retrieve("file-none")
+        self.assertEqual(caught.exception.param, "id")
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.openai.files.create(file=b"", purpose="user_data")
+        self.assertEqual(caught.exception.param, "file")
+        for file in self.openai.files.list():
+            self.assertTrue(self.openai.files.delete(file.id).deleted)
+        for files in (self.anthropic.files, self.anthropic.beta.files):
+            made = files.upload(file=("invoice.png", PAGE.read_bytes(), "image/png"), expires_in_seconds=3600)
+            self.assertEqual((made.type, made.filename, made.mime_type, made.size_bytes, (made.expires_at - made.created_at).seconds), ("file", "invoice.png", "image/png", PAGE.stat().st_size, 3600))
+        text = files.upload(file=("note.md", b"# Note", "text/markdown"))
+        self.assertEqual([file.id for file in files.list(limit=1)][:2], [text.id, made.id])  # over three pages
+        self.assertEqual([file.id for file in files.list(ids=[made.id, "file_none"])], [made.id])
+        self.assertEqual((files.retrieve_metadata(made.id).id, files.download(made.id).read()), (made.id, PAGE.read_bytes()))
+        blocks = [{"type": "image", "source": {"type": "file", "file_id": made.id}}, {"type": "text", "text": QUESTION}]
+        self.assertEqual(self.anthropic.messages.create(**self.message(messages=[{"role": "user", "content": blocks}])).content[0].text, ANSWER)
+        note = [{"type": "document", "source": {"type": "file", "file_id": text.id}}]
+        self.assertEqual(self.anthropic.messages.count_tokens(model="any", messages=[{"role": "user", "content": note}]),
+                         self.anthropic.messages.count_tokens(model="any", messages=[{"role": "user", "content": [{"type": "text", "text": "# Note"}]}]))
+        for file in files.list():
+            self.assertEqual(files.delete(file.id).type, "file_deleted")
+        with self.assertRaises(anthropic.NotFoundError) as caught:
+            files.retrieve_metadata(made.id)
+        self.assertEqual(caught.exception.body["error"]["type"], "not_found_error")
+
     def test_errors_in_each_shape(self):
         for call in (lambda: self.openai.chat.completions.create(model="any", messages=[]), lambda: self.openai.responses.create(model="any", input=[{"type": "screen"}])):
             with self.assertRaises(openai.BadRequestError) as caught:

@@ -4,7 +4,7 @@ import time
 import unittest
 
 from program import PAGE, ProgramTest
-from test_server import Server, about
+from test_server import FORM, Server, about, form
 
 ALICE, BOB, BOB_TOO = "alices-key-0123456789", "bobs-key-0123456789", "bobs-other-key-0123456789"
 
@@ -47,6 +47,16 @@ class Keys(Server):
         self.assertEqual(self.chat(alone, bearer(BOB))["choices"], expected)
         self.assertEqual(self.call("POST", "/v1/cache/reset", headers=bearer(ALICE))[0], 200)
         self.assertEqual(self.call("POST", "/v1/chat/completions", alone, bearer(BOB))[0], 404)
+
+    def test_tenants_share_no_uploads(self):
+        self.assertEqual(self.call("POST", "/v1/files", form(b"x"), FORM)[0], 401)
+        id = self.call("POST", "/v1/files", form(b"x"), {**FORM, **bearer(BOB)})[1]["id"]
+        for key, status in ((BOB_TOO, 200), (ALICE, 404)):
+            listed = self.call("GET", "/v1/files", headers=bearer(key))[1]["data"]
+            self.assertEqual([file["id"] for file in listed], [id] if status == 200 else [])
+            for method, path in (("GET", ""), ("GET", "/content"), ("DELETE", "")) if status == 404 else (("GET", ""),):
+                self.assertEqual(self.call(method, f"/v1/files/{id}{path}", headers=bearer(key))[0], status)
+        self.assertEqual(self.call("DELETE", f"/v1/files/{id}", headers=bearer(BOB))[0], 200)
 
     def test_tenants_share_no_cache(self):
         def ask(key, question, **more):

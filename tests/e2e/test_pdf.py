@@ -15,7 +15,7 @@ import unittest
 from program import MODEL, PAGE, ROOT, VLCACHE, ProgramTest, run
 from pdf_maker import make_pdf
 from server import ServerProcess
-from test_server import QUESTION, Server
+from test_server import FORM, QUESTION, Server, form
 from tiff_maker import make_tiff
 
 DEMO = MODEL / "demo"
@@ -169,6 +169,20 @@ class PdfServer(Server):
             self.assertEqual(status, 400, answer)
             self.assertIn(f"the TIFF has 6 pages; expected at most 5; {advice}", answer["error"]["message"])
 
+    def test_an_uploaded_document(self):
+        # As google-adk does through LiteLLM: the upload has neither a name nor a type.
+        status, made = self.call("POST", "/v1/files", form(BOOK), FORM)
+        self.assertEqual((status, made["bytes"], made["filename"]), (200, len(BOOK), "upload"), made)
+        part = {"type": "file", "file": {"file_id": made["id"]}, "vlcache": {"pages": "2"}}
+        self.assertEqual(self.ask([part])["choices"][0]["message"]["content"].strip(), "TOTAL: 435.75")
+        again = self.ask([file_part(vlcache={"pages": "2"})], "Again?")["vlcache"]["cache"]["images"]
+        self.assertEqual([image["source"] for image in again], ["prefix"])
+        text = self.call("POST", "/v1/files", form(b"# A text", "a.md"), FORM)[1]["id"]
+        for id, expected, says in (("file-1", 404, 'there is no file "file-1", or no longer'), (text, 400, "expected a PDF, found another kind of file")):
+            status, answer = self.call("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_id": id}}]}]})
+            self.assertEqual(status, expected, answer)
+            self.assertIn(says, answer["error"]["message"])
+
     def test_a_document_that_is_sent_twice_is_read_once(self):
         pdf = make_pdf(*(DEMO / name for name in ("two-2.png", "two-1.png", "table.png")))
         first, again = (self.ask([file_part(pdf)], question)["vlcache"]["cache"]["images"] for question in ("One?", "Two?"))
@@ -187,7 +201,6 @@ class PdfServer(Server):
 
     def test_bad_documents(self):
         for part, says, param in (
-                ({"type": "file", "file": {"file_id": "file-1"}}, "file_id: this server keeps no uploaded files", "messages[0].content[0].file.file_id"),
                 ({"type": "file"}, "expected an object with file_data", "messages[0].content[0].file"),
                 ({"type": "file", "file": {"file_data": "data:text/plain;base64,aGk="}}, "expected a data URI of a PDF", "messages[0].content[0].file.file_data"),
                 ({"type": "file", "file": {"file_data": "https://x.example/a.pdf"}}, "expected a data URI (data:application/pdf;base64,...)", "messages[0].content[0].file.file_data"),

@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import tempfile
@@ -31,6 +32,15 @@ def image_part(path):
 
 def about(path, question=QUESTION, **more):
     return {"messages": [{"role": "user", "content": [image_part(path), {"type": "text", "text": question}]}], "max_tokens": 24, "temperature": 0, **more}
+
+
+FORM = {"content-type": "multipart/form-data; boundary=b"}
+
+
+def form(data, name="upload", **fields):
+    """The body of an upload, as FORM says."""
+    parts = [f'--b\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'.encode() for key, value in {"purpose": "assistants", **fields}.items()]
+    return b"".join(parts) + f'--b\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\nContent-Type: application/octet-stream\r\n\r\n'.encode() + data + b"\r\n--b--\r\n"
 
 
 class Server(ProgramTest):
@@ -229,6 +239,35 @@ class Answers(Server):
         response = {"max_output_tokens": 24, "temperature": 0, "input": [{"role": "user", "content": [{"type": "input_image", "file_id": "page 1"}, {"type": "input_text", "text": QUESTION}]}]}
         status, answer = self.call("POST", "/v1/responses", response)
         self.assertEqual((status, answer["output"][0]["content"][0]["text"]), (200, expected[0]["message"]["content"]))
+
+    def test_uploads_beside_one_another(self):
+        whole = form(PAGE.read_bytes())
+        with socket.create_connection(("127.0.0.1", self.port)) as leaving:  # in the middle of its upload
+            leaving.sendall(f"POST /v1/files HTTP/1.1\r\nhost: localhost\r\ncontent-type: {FORM['content-type']}\r\ncontent-length: {len(whole)}\r\n\r\n".encode() + whole[:1000])
+        with concurrent.futures.ThreadPoolExecutor(8) as clients:
+            work = [clients.submit(self.call, *request) for request in [("POST", "/v1/files", whole, FORM), ("GET", "/v1/files")] * 4]
+            replies = [one.result() for one in work]
+        self.assertEqual({status for status, _ in replies}, {200})
+        ids = [reply["id"] for _, reply in replies[::2]]
+        self.assertEqual(sorted(file["id"] for file in self.call("GET", "/v1/files")[1]["data"]), sorted(ids))
+        metrics = self.call("GET", "/metrics")[1].decode()
+        value = lambda name: float(re.search(rf"^vlcache:{name}{{[^}}]*}} (.*)", metrics, re.M).group(1))
+        self.assertEqual(value("uploads"), 4)
+        self.assertLess(value("upload_bytes"), 2 * PAGE.stat().st_size + 4 * 1024)  # stored once
+        expected = self.chat(about(PAGE))
+        part = {"type": "file", "file": {"file_id": ids[0]}}
+        answer = self.chat({**about(PAGE), "messages": [{"role": "user", "content": [part, {"type": "text", "text": QUESTION}]}]})
+        self.assertEqual(answer["choices"], expected["choices"])
+        self.assertGreater(answer["usage"]["prompt_tokens_details"]["cached_tokens"], 256)  # the same image to the caches
+        for n in (200, len(whole) - 4):  # cut in a header, and before its last boundary
+            status, cut = self.call("POST", "/v1/files", whole[:n], FORM)
+            self.assertEqual((status, cut["error"]["type"]), (400, "invalid_request_error"))
+            self.assertIn("was the upload cut off?", cut["error"]["message"])
+        for id in ids:
+            self.assertEqual(self.call("DELETE", f"/v1/files/{id}"), (200, {"id": id, "object": "file", "deleted": True}))
+        status, gone = self.call("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": [part]}]})
+        self.assertEqual((status, gone["error"]["param"]), (404, "messages[0].content[0].file.file_id"))
+        self.assertIn("upload it again", gone["error"]["message"])
 
     def test_the_detail_of_an_image(self):
         with_detail = lambda detail: {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {**image_part(PAGE)["image_url"], "detail": detail}}, {"type": "text", "text": QUESTION}]}], "max_tokens": 24, "temperature": 0}

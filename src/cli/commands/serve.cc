@@ -55,6 +55,9 @@ ApiOptions api_options(const ServeFlags& flags, const RequestFields& defaults, c
   options.request_timeout = std::chrono::seconds(flags.server.request_timeout_s);
   options.max_prompt_tokens = flags.max_prompt_tokens;
   options.named_image_bytes = int64_t{flags.server.named_images_mib} << 20;
+  options.uploads = {.max_bytes = int64_t{flags.server.files_mib} << 20,
+                     .max_file_bytes = int64_t{flags.server.max_file_mib} << 20,
+                     .seconds = flags.server.files_ttl_s};
   options.n_parallel = flags.n_running;
   const std::optional<int64_t> store = parse_bytes(flags.response_store, /*bare_unit=*/1);
   if (!store) {

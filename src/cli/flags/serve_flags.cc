@@ -68,6 +68,21 @@ void add_image_flags(const Command& command, ServerFlags& flags) {
            "none are kept")
       .range(0, 1 << 20)
       .show_default();
+  command
+      .add(
+          "--files-memory", flags.files_mib,
+          "Memory limit in MiB for files that clients upload to /v1/files; where they fill it, the least recently used "
+          "are evicted first. 0: none are accepted")
+      .range(0, 1 << 20)
+      .show_default();
+  command
+      .add("--max-file", flags.max_file_mib,
+           "Largest uploaded file in MiB; 0: what --max-body and --files-memory allow")
+      .range(0, 1 << 20)
+      .show_default();
+  command.add("--files-ttl", flags.files_ttl_s, "Seconds after which an uploaded file is deleted")
+      .range(1, 366 * 86400)
+      .show_default();
   command.add("--image-timeout", flags.image_timeout_s, "Seconds after which fetching an image fails")
       .range(1, 3600)
       .show_default();

@@ -20,6 +20,7 @@ struct ServerFlags {
   std::string keys_file, access_log, tls_cert, tls_key;
   std::vector<std::string> image_urls, image_folders;  // prefixes
   int image_timeout_s = 10, named_images_mib = 256;
+  int files_mib = 256, max_file_mib = 0, files_ttl_s = 86400;  // of /v1/files
 };
 
 void add_server_flags(const Command& command, ServerFlags& flags);

@@ -1,5 +1,6 @@
 #include "server/http/json_reply.h"
 
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "base/coded_error.h"
@@ -47,6 +48,15 @@ OrderedJson error_json(const Error& error) {
             {"type", asked_wrong ? "invalid_request_error" : "server_error"},
             {"param", names_field ? OrderedJson(message.substr(0, end)) : OrderedJson()},
             {"code", nullptr}}}};
+}
+
+std::string utc_time(int64_t seconds) {
+  const std::time_t time = seconds;
+  std::tm parts{};
+  gmtime_r(&time, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
 }
 
 HttpResponse json_response(const OrderedJson& json, int status) {

@@ -161,6 +161,16 @@ void write_caches(Writer& w, const CacheTotals& totals) {
   write_first_uses(w, totals.first_use);
 }
 
+void write_uploads(Writer& w, const Uploads::State& state) {
+  w.one("vlcache:uploads", "gauge", "Files of /v1/files.", static_cast<double>(state.n_files));
+  w.one("vlcache:upload_bytes", "gauge", "Memory that they use.", static_cast<double>(state.bytes));
+  w.one("vlcache:upload_max_bytes", "gauge", "Memory that they may use (--files-memory).",
+        static_cast<double>(state.max_bytes));
+  const std::map<std::string, int64_t> removed = {
+      {"deleted", state.n_removed}, {"evicted", state.n_evicted}, {"expired", state.n_expired}};
+  w.each("vlcache:uploads_removed_total", "reason", "Uploads that are no longer kept.", removed);
+}
+
 void write_reuse(Writer& w, const ReuseCounts::State& state) {
   const auto each = [&](const char* name, const char* type, const char* help, auto value) {
     w.family(name, type, help);
@@ -247,7 +257,7 @@ void Metrics::add(const GenerateResult& result, const Times& times) {
   compress_s_ += t.compress_ms / 1000;
 }
 
-std::string Metrics::text(const Inference::State& state, size_t n_connections) const {
+std::string Metrics::text(const Inference::State& state, size_t n_connections, const Uploads::State& uploads) const {
   Writer w(labels_);
   const std::lock_guard lock(mutex_);
   w.one("vllm:num_requests_running", "gauge", "Requests that are computed.", state.n_running);
@@ -289,6 +299,7 @@ std::string Metrics::text(const Inference::State& state, size_t n_connections) c
   w.one("vlcache:connections", "gauge", "Open connections.", static_cast<double>(n_connections));
   w.each("vlcache:requests_refused_total", "reason", "Requests that were not let in.", refused_);
   w.each("vlcache:http_responses_total", "status", "Replies, by status; 499: the client left before.", statuses_);
+  write_uploads(w, uploads);
   write_caches(w, state.caches);
   if (state.reuse) write_reuse(w, *state.reuse);
   return w.take();

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "api/messages/uploads.h"
 #include "base/clock.h"
 #include "engine/request.h"
 #include "server/operations/inference.h"
@@ -43,7 +44,7 @@ class Metrics {
   void add_refused(const char* reason) { add_to(refused_, reason); }
   void add_status(int status) { add_to(statuses_, std::to_string(status)); }
 
-  std::string text(const Inference::State& state, size_t n_connections) const;
+  std::string text(const Inference::State& state, size_t n_connections, const Uploads::State& uploads = {}) const;
 
  private:
   using Counts = std::map<std::string, int64_t>;
