@@ -10,7 +10,7 @@ import unittest
 import zlib
 
 from program import MODEL as READER, ROOT, VLCACHE, ProgramTest, run
-from test_server import Server
+from test_server import FORM, Server, form
 
 CLIPS = ROOT / "tests/fixtures/video"
 CLIP = CLIPS / "long_gop.mp4"  # 150 frames of 64 x 48 in 5 s, with sound
@@ -185,6 +185,9 @@ class VideoServer(Server):
                      {"type": "video_url", "video_url": {"url": f"file://{self.place}/clip.mp4"}, "max_frames": 4},
                      {"type": "input_video", "input_video": {"data": url["url"].partition(",")[2], "format": "mp4"}, "max_frames": 4}):
             self.assertEqual(self.units(part), first, str(part)[:60])
+        upload = {"file_id": self.call("POST", "/v1/files", form(data), FORM)[1]["id"]}
+        for part in ({"type": "video_url", "video_url": upload}, {"type": "video", **upload}, {"type": "file", "file": upload}):
+            self.assertEqual(self.units({**part, "max_frames": 4}), first, str(part))
         plain = {"type": "video_url", "video_url": url}
         self.assertEqual(self.units(plain, mm_processor_kwargs={"max_frames": 4, "fps": 30}), first)
         self.assertEqual(self.units(plain, media_io_kwargs={"video": {"num_frames": 4}}), first)

@@ -149,12 +149,19 @@ void ImageParts::add_upload(const GivenFile& source, std::vector<Part>& parts) {
     bad_field(where + ": this server keeps no uploaded files; send the PDF itself as file_data");
   }
   const UploadPtr found = upload(*source.id, where);
-  if (found == nullptr || (found->is_image() && !found->has_pages())) {
+  const bool has_pages = found != nullptr && !found->is_clip() && (!found->is_image() || found->has_pages());
+  if (found != nullptr && !has_pages && source.choice != nullptr && source.choice->is_object() &&
+      find_field(*source.choice, "pages") != nullptr) {
+    bad_field(source.choice_where + ".pages: the file has none, its type is " + found->type);
+  }
+  if (found == nullptr || (found->is_image() && !has_pages)) {
     add_image({.where = where, .id_where = where, .id = source.id}, parts);
   } else if (found->is_clip()) {
     if (!limits_.read_video) bad_field(where + ": videos are not read by this server");
-    add_clip({.video = {.clip = found->bytes, .where = where}, .choice = options_.videos, .options = {}, .limits = {}},
-             parts);
+    VideoRequest clip{
+        .video = {.clip = found->bytes, .where = where}, .choice = options_.videos, .options = {}, .limits = {}};
+    if (source.part != nullptr) read_video_choice(*source.part, source.part_where, clip.choice);
+    add_clip(std::move(clip), parts);
   } else {
     GivenFile document = source;
     if (document.name.empty()) document.name = found->name;
@@ -186,7 +193,9 @@ void ImageParts::add_openai_file(const OrderedJson& file, const std::string& fil
                    .choice_where = where + ".vlcache",
                    .may_be_url = is_url,
                    .id = find_field(file, "file_id"),
-                   .choice = find_field(part, "vlcache")};
+                   .choice = find_field(part, "vlcache"),
+                   .part = &part,
+                   .part_where = where};
   if (source.id != nullptr && (is_url || find_field(file, "file_data") != nullptr)) {
     bad_field(file_where + ".file_id: not together with " + (is_url ? "file_url" : "file_data"));
   }

@@ -70,6 +70,8 @@ struct GivenFile {
   const nlohmann::ordered_json* id = nullptr;  // the file_id, instead of the data; it may be of any kind of file
   std::string name = "";
   const nlohmann::ordered_json* choice = nullptr;  // {pages, pdf_text}
+  const nlohmann::ordered_json* part = nullptr;    // has fps and max_frames, if the file is a clip
+  std::string part_where = "";
 };
 
 // The `detail` of an image; true: as few tokens as possible. Throws Error(kInput), beginning with `where`.

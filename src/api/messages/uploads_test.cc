@@ -246,6 +246,12 @@ TEST_F(UploadParts, FilesOfAnyKind) {
   EXPECT_EQ(file("image"), "GIF89a");
   EXPECT_EQ(file("pdf"), "%PDF-1.7 pdf:messages[0].content[0].file");
   EXPECT_EQ(file("clip"), "4 bytes");
+  EXPECT_EQ(read(R"({"type": "file", "file": {"file_id": "clip"}, "fps": 2})"), "4 bytes at 2");
+  for (const char* id : {"image", "clip"}) {
+    EXPECT_THAT(
+        read(R"({"type": "file", "file": {"file_id": ")" + std::string(id) + R"("}, "vlcache": {"pages": "1"}})"),
+        HasSubstr("400 vlcache.pages: the file has none, its type is "));
+  }
   EXPECT_EQ(file("named"), "GIF89a of a name");
   EXPECT_EQ(read(R"({"type": "file", "file": {"file_id": "pdf", "filename": "my.pdf", "file_data": null}})"),
             "%PDF-1.7 my.pdf:messages[0].content[0].file");

@@ -16,21 +16,6 @@ using OrderedJson = nlohmann::ordered_json;
 // vLLM's data URI of frames: JPEG files in base64, separated by commas.
 constexpr std::string_view kFrames = "data:video/jpeg;base64,";
 
-// fps and max_frames (or num_frames) of an object, as far as it has them; -1: no bound.
-void read_choice(const OrderedJson& object, const std::string& where, VideoChoice& choice) {
-  if (const OrderedJson* fps = find_field(object, "fps"); fps != nullptr) {
-    const bool unset = fps->is_number() && *fps == -1;
-    if (!unset) choice.fps = checked_fps(fps->is_number() ? fps->get<double>() : 0, where + ".fps");
-  }
-  for (const char* key : {"num_frames", "max_frames"}) {
-    const OrderedJson* n = find_field(object, key);
-    if (n == nullptr) continue;
-    const bool unset = n->is_number_integer() && *n == -1;
-    const int64_t most = n->is_number_integer() && *n <= VideoChoice::kMaxFrames ? n->get<int64_t>() : 0;
-    if (!unset) choice.max_frames = checked_max_frames(most, where + "." + key);
-  }
-}
-
 class VideoPartReader {
  public:
   VideoPartReader(const ClipSources& sources, EncodedVideo& video) : sources_(sources), video_(video) {}
@@ -98,14 +83,28 @@ class VideoPartReader {
 
 }  // namespace
 
+void read_video_choice(const OrderedJson& object, const std::string& where, VideoChoice& choice) {
+  if (const OrderedJson* fps = find_field(object, "fps"); fps != nullptr) {
+    const bool unset = fps->is_number() && *fps == -1;
+    if (!unset) choice.fps = checked_fps(fps->is_number() ? fps->get<double>() : 0, where + ".fps");
+  }
+  for (const char* key : {"num_frames", "max_frames"}) {
+    const OrderedJson* n = find_field(object, key);
+    if (n == nullptr) continue;
+    const bool unset = n->is_number_integer() && *n == -1;
+    const int64_t most = n->is_number_integer() && *n <= VideoChoice::kMaxFrames ? n->get<int64_t>() : 0;
+    if (!unset) choice.max_frames = checked_max_frames(most, where + "." + key);
+  }
+}
+
 VideoChoice take_video_choice(const OrderedJson& body, OrderedJson& settings) {
   VideoChoice choice;
   if (const OrderedJson* io = find_field(body, "media_io_kwargs"); io != nullptr && io->is_object()) {
     const OrderedJson* video = find_field(*io, "video");
-    if (video != nullptr && video->is_object()) read_choice(*video, "media_io_kwargs.video", choice);
+    if (video != nullptr && video->is_object()) read_video_choice(*video, "media_io_kwargs.video", choice);
   }
   if (!settings.is_object()) return choice;
-  read_choice(settings, "mm_processor_kwargs", choice);
+  read_video_choice(settings, "mm_processor_kwargs", choice);
   choice.all = !bool_field(settings, "do_sample_frames", true);
   for (const char* key : {"fps", "max_frames", "num_frames", "do_sample_frames"}) settings.erase(key);
   return choice;
@@ -133,8 +132,8 @@ VideoRequest read_video_part(const OrderedJson& part, const std::string& where, 
   } else {
     reader.read(source, at);
   }
-  if (source.is_object()) read_choice(source, at, request.choice);
-  read_choice(part, where, request.choice);
+  if (source.is_object()) read_video_choice(source, at, request.choice);
+  read_video_choice(part, where, request.choice);
   return request;
 }
 

@@ -26,6 +26,9 @@ struct ClipSources {
 // mm_processor_kwargs, which are removed from `settings`, and of media_io_kwargs.video. Throws Error(kInput).
 VideoChoice take_video_choice(const nlohmann::ordered_json& body, nlohmann::ordered_json& settings);
 
+// fps and max_frames (or num_frames) of an object, as far as it has them; -1: no bound. Throws Error(kInput).
+void read_video_choice(const nlohmann::ordered_json& object, const std::string& where, VideoChoice& choice);
+
 // The video of a part, of type video_url, video or input_video; its fps and max_frames replace those of `choice`.
 // Throws Error(kInput), beginning with `where`.
 VideoRequest read_video_part(const nlohmann::ordered_json& part, const std::string& where, const VideoChoice& choice,
