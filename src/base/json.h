@@ -17,7 +17,8 @@ using Json = nlohmann::json;
 std::string shown_json(const Json& value);
 std::string shown_json(const nlohmann::ordered_json& value);
 
-// Throws Error(kInput) naming `where` and the byte offset when the text is not JSON or nests deeper than 256.
+// Half a surrogate pair becomes U+FFFD (lone_surrogates.h). Throws Error(kInput) naming `where`, the byte offset and
+// the fault (json_fault.h) when the text is not JSON or nests deeper than 256.
 Json parse_json(std::string_view text, std::string_view where);
 // The same, with the keys of objects in the order of the text; of equal ones, the last value at the first place.
 nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_view where);

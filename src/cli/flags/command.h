@@ -103,8 +103,8 @@ struct Interrupted {};
 // Thrown by a command after it has printed its results, some of which are errors: exit code 1.
 struct LinesFailed {};
 
-// Makes the folder in which a file is to be written: before anything is computed for it. Throws Error(kIo, or kInput
-// for a folder).
+// Makes the folder in which a file is to be written, before anything is computed for it. Throws Error(kIo) if the file
+// could not be written there, kInput for a folder.
 void make_folder_of(const std::filesystem::path& path);
 // Makes its folder, too. Throws Error(kIo) that names the file.
 void write_file(const std::filesystem::path& path, std::string_view text);
