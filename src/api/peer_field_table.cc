@@ -110,11 +110,11 @@ const std::array kPeerFields = std::to_array<PeerField>({
     refused("n_indent", "L", "ctmr", "2"),
 
     // ---- tokens of the answer's text: read where the text is made, with skip_special_tokens ------------------------
-    applied("skip_special_tokens", "VS", "ctmr", ""),
-    applied("spaces_between_special_tokens", "VS", "ctmr", ""),
-    applied("include_stop_str_in_output", "V", "ctmr", ""),
-    applied("allowed_token_ids", "V", "ctmr", ""),
-    applied("return_token_ids", "VS", "ctmr", ""),
+    applied("skip_special_tokens", "VS", "ctmr", "false"),
+    applied("spaces_between_special_tokens", "VS", "ctmr", "false"),
+    applied("include_stop_str_in_output", "V", "ctmr", "true"),
+    applied("allowed_token_ids", "V", "ctmr", "[5]"),
+    applied("return_token_ids", "VS", "ctmr", "true"),
 
     // ---- lengths, stops, answers -----------------------------------------------------------------------------------
     applied("max_tokens", "OAVST", "ctmr", "5"),
