@@ -114,7 +114,7 @@ class Abuse(Server):
 
     def test_data_of_other_types(self):
         for kind, data in (("text/html", b"<script>"), ("image/svg+xml", b"<svg xmlns='http://www.w3.org/2000/svg'><image href='file:///etc/passwd'/></svg>"),
-                           ("image/png", b"%PDF-1.7"), ("image/png", b"#!/bin/sh"), ("image/png", b"\x7fELF"), ("image/jpeg", b"PK\x03\x04"), ("application/octet-stream", png(8, 8))):
+                           ("image/png", b"%PDF-1.7"), ("image/png", b"#!/bin/sh"), ("image/png", b"\x7fELF"), ("image/jpeg", b"PK\x03\x04"), ("application/pdf", b"GIF89a")):
             self.refused(asking(data, kind))
 
     def test_clients_that_disconnect(self):

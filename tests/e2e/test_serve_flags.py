@@ -13,6 +13,7 @@ import unittest
 from concurrent import futures
 
 from program import MODEL, PAGE, ROOT, VLCACHE, ProgramTest, RedisCluster, RedisServer, free_port, make_certificates, run
+from answering_model import make
 from pdf_maker import make_pdf
 from server import ServerProcess
 from test_abuse import asking, png
@@ -212,6 +213,11 @@ class ServeFlags(ProgramTest):
 
     def ours(self, **fields):
         return {"vlcache": {**self.KV["vlcache"], **fields}}
+
+    def test_flag_skip_special_tokens(self):
+        self.model = self.folder / "mineru"
+        make("mineru", self.model)
+        self.changes("--skip-special-tokens", "off", {"skip_special_tokens": False}, {"skip_special_tokens": True}, self.content)
 
     def test_flag_explain(self):
         told = lambda answer: ("slots" in answer["vlcache"]["kv"], "images" in answer["vlcache"]["kv"])

@@ -119,15 +119,16 @@ VideoRequest read_video_part(const OrderedJson& part, const std::string& where, 
   if (key == kKeys.end() && !is_upload) {
     bad_field(where + ".video_url: expected {\"url\": \"data:video/mp4;base64,...\"}, or a list of frames");
   }
+  const std::string name = is_upload ? "" : *key;
   const OrderedJson& source = is_upload ? part : *find_field(part, *key);
-  const std::string at = is_upload ? where : where + "." + *key;
+  const std::string at = is_upload ? where : where + "." + name;
   request.video.where = at;
   VideoPartReader reader(sources, request.video);
   if (source.is_object() && find_field(source, "data") != nullptr) {
     reader.read_data(source, "data", at);
-  } else if (*key == std::string_view("base64")) {
-    reader.read_data(part, *key, where);
-  } else if (*key == std::string_view("path") && source.is_string()) {
+  } else if (name == "base64") {
+    reader.read_data(part, "base64", where);
+  } else if (name == "path" && source.is_string()) {
     reader.read(file_url_of(source.get<std::string>()), at);
   } else {
     reader.read(source, at);
