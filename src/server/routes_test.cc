@@ -45,7 +45,7 @@ TEST(Routes, OtherMethodsAreToldWhatIsAllowed) {
   EXPECT_EQ(allowed("DELETE", "/v1/cache/entries"), "405 GET, HEAD");
   EXPECT_EQ(allowed("PUT", "/v1/files"), "405 POST, GET, HEAD");
   EXPECT_EQ(allowed("GET", "/v1/chat"), "404");
-  EXPECT_EQ(allowed("OPTIONS", "*"), "204 OPTIONS, HEAD, GET, POST");
+  EXPECT_EQ(allowed("OPTIONS", "*"), "204 OPTIONS, HEAD, GET, POST, DELETE");
   EXPECT_EQ(allowed("GET", "*"), "404");
 }
 

@@ -113,7 +113,7 @@ class BlockReader {
                    .choice = find_field(block, "vlcache")};
     if (type == "base64") {
       const std::string media = text_in(source, "media_type"), &data = text_field(source, "data", at);
-      file.data = base64_or_data_uri(data, "application/pdf");
+      file.data = base64_or_data_uri(data, media == "image/tiff" ? "image/tiff" : "application/pdf");
       if (file.data.is_base64 && !may_be(FileKind::kPdf, media, data)) {
         bad_field(at + ".media_type: expected \"application/pdf\" or \"image/tiff\", found \"" + media + "\"");
       }
