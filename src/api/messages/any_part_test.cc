@@ -37,7 +37,9 @@ std::string content_of(const std::string& part) {
         read_chat_request(parse_body(R"({"messages": [{"role": "user", "content": [)" + part + "]}]}"), {}, kLimits);
     for (const Part& read : chat.messages[0].parts) {
       const auto* image = std::get_if<ImagePart>(&read);
-      if (image != nullptr) EXPECT_EQ(image->image.bytes->size(), 12u) << part;
+      if (image != nullptr) {
+        EXPECT_EQ(image->image.bytes->size(), 12u) << part;
+      }
     }
     return template_json(chat.messages)[0]["content"].dump();
   } catch (const Error& e) {

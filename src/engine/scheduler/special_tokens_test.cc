@@ -135,7 +135,9 @@ TEST(AllowedTokens, NoneThatTheGrammarAllowsIsAnError) {
     request.constraint = std::make_unique<NothingAllowed>();
     const std::string error = error_of([&] { generate(*engine, std::move(request)); });
     EXPECT_EQ(error == "no error", allowed == 0) << error;
-    if (allowed == 1) EXPECT_THAT(error, testing::StartsWith("allowed_token_ids: none of these tokens"));
+    if (allowed == 1) {
+      EXPECT_THAT(error, testing::StartsWith("allowed_token_ids: none of these tokens"));
+    }
   }
 }
 
