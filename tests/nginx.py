@@ -1,10 +1,10 @@
 """nginx in front of a server, as Debian's package runs it with nothing but `proxy_pass`, for tests and tools."""
 import pathlib
 import shutil
-import socket
 import subprocess
 import tempfile
-import time
+
+from server import comes_to_listen, free_port
 
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
 
@@ -26,17 +26,11 @@ class Nginx:
     def __init__(self, to):
         self.files = tempfile.TemporaryDirectory()
         self.folder = pathlib.Path(self.files.name)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         (self.folder / "nginx.conf").write_text(CONFIG.format(folder=self.folder, port=self.port, to=to))
         self.process = subprocess.Popen([NGINX, "-p", self.folder, "-e", self.folder / "error.log", "-c", self.folder / "nginx.conf"], stderr=subprocess.DEVNULL)
-        for _ in range(1000):
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-                return
-            except OSError:
-                time.sleep(0.01)
-        raise RuntimeError("nginx does not listen: " + self.errors())
+        if not comes_to_listen(self.port):
+            raise RuntimeError("nginx does not listen: " + self.errors())
 
     def errors(self):
         return (self.folder / "error.log").read_text()

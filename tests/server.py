@@ -4,6 +4,7 @@ import http.client
 import json
 import pathlib
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -15,6 +16,22 @@ def data_of(lines):
         line = line.decode() if isinstance(line, bytes) else line
         if line.startswith("data: "):
             yield line[6:].rstrip("\r\n")
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+def comes_to_listen(port):
+    """Whether a program that was just started listens on this port, within ten seconds."""
+    for _ in range(1000):
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return True
+        except OSError:
+            time.sleep(0.01)
+    return False
 
 
 class ServerProcess:

@@ -9,9 +9,11 @@
 
 #include "api/generic_tools.h"
 #include "api/json_fields.h"
+#include "api/messages/conversation.h"
 #include "api/result_json.h"
 #include "base/coded_error.h"
 #include "base/error.h"
+#include "base/file_url.h"
 #include "base/json.h"
 #include "base/json_text.h"
 #include "base/os/threads.h"
@@ -23,7 +25,6 @@
 #include "io/tokenizer/tokenizer.h"
 #include "server/http/json_reply.h"
 #include "server/http/random_id.h"
-#include "server/http/url.h"
 #include "server/protocol/chat_reply.h"
 #include "server/protocol/completion.h"
 #include "server/protocol/messages_errors.h"
@@ -229,7 +230,7 @@ HttpResponse Api::models() const {
 
 HttpResponse Api::model_of(const HttpRequest& request, const ExchangePtr&) const {
   constexpr std::string_view kPath = "/v1/models/";
-  if (percent_decoded(request.path.substr(kPath.size())) == options_.model_name) return json_response(model());
+  if (decode_percent(request.path.substr(kPath.size())) == options_.model_name) return json_response(model());
   return refusal(404, "there is no model of this name; the server has \"" + options_.model_name + "\"",
                  "invalid_request_error", "model_not_found");
 }
@@ -278,7 +279,7 @@ HttpResponse Api::tokenize(const HttpRequest& request, const ExchangePtr& exchan
   const ChatLimits limits = limits_of(exchange);
   const auto of_messages = [&](const OrderedJson& body) {
     ChatRequest asked = read_chat_request(body, options_.defaults, limits);
-    return prompt_of(asked, form_of(asked), {.cancelled = limits.cancelled}).tokens;
+    return prepare(asked, form_of(builder_, asked, thought_tags_), {.cancelled = limits.cancelled}).tokens;
   };
   return json_response(tokenize_json(engine_, request.body, of_messages, {.cancelled = limits.cancelled}));
 }
@@ -352,15 +353,6 @@ PromptLimits Api::prompt_limits(const RequestFields& fields, std::function<bool(
   return limits;
 }
 
-AnswerForms::Form Api::form_of(ChatRequest& asked) {
-  AnswerForms::Form form = builder_.form(asked.format, asked.tools);
-  asked.call_syntax = form.syntax;
-  if (asked.split_thoughts) asked.thoughts = thought_tags_;
-  if (!asked.continue_final) builder_.allow_thought(form, asked.max_thought_tokens);
-  asked.notes = form.notes;
-  return form;
-}
-
 // Tells of a prompt that passes PromptLimits what check_prompt_fits tells of one that was tokenised as a whole.
 template <typename Prepare>
 Prompt Api::within_limits(const RequestFields& fields, const Prepare& prepare) const {
@@ -381,24 +373,17 @@ Prompt Api::within_limits(const RequestFields& fields, const Prepare& prepare) c
 }
 
 // Moves the messages out of `asked`.
-Prompt Api::prompt_of(ChatRequest& asked, const AnswerForms::Form& form, const PromptLimits& limits) {
-  if (!form.system_text.empty()) add_system_text(asked.messages, form.system_text);
-  const TemplateInput input{.tools = form.template_has_tools ? &asked.tools.tools : nullptr,
-                            .variables = asked.variables(),
-                            .continue_final = asked.continue_final,
-                            .open_answer = asked.open_answer};
+Prompt Api::prepare(ChatRequest& asked, const AnswerForms::Form& form, const PromptLimits& limits) {
   const std::vector<Place> places = places_of(asked.messages);
   Prompt prompt;
   try {
-    prompt = prepare_chat(engine_, std::move(asked.messages), input, limits);
+    prompt = prompt_of(engine_, asked, form, limits);
   } catch (const Error& e) {
     const auto is_named = [&](const Place& p) { return std::string_view(e.what()).starts_with(p.first + ":"); };
     const auto place = std::ranges::find_if(places, is_named);
     if (place == places.end() || http_status(e) != 400) throw;
     throw with_code(e, *place);
   }
-  asked.in_thought = prompt.in_thought;
-  if (asked.continue_final && !asked.in_thought) asked.thoughts = {};
   for (NamedImage& image : asked.named) named_images_.add(image.name, std::move(image.bytes), image.where);
   return prompt;
 }
@@ -502,18 +487,19 @@ HttpResponse Api::count_tokens(const HttpRequest& request, const ExchangePtr& ex
   const ChatLimits limits = limits_of(exchange);
   ChatRequest asked = read_messages_request(parse_body(request.body), options_.defaults, limits, /*counting=*/true);
   return json_response(
-      {{"input_tokens", prompt_of(asked, form_of(asked), {.cancelled = limits.cancelled}).n_tokens()}});
+      {{"input_tokens",
+        prepare(asked, form_of(builder_, asked, thought_tags_), {.cancelled = limits.cancelled}).n_tokens()}});
 }
 
 // Answers a conversation in the style of an endpoint.
 void Api::converse(ChatRequest asked, const ChatLimits& limits, const char* id_prefix, const StyleMaker& make_style,
                    const ExchangePtr& exchange) {
   builder_.check_options(asked.fields);
-  const AnswerForms::Form form = form_of(asked);
+  const AnswerForms::Form form = form_of(builder_, asked, thought_tags_);
   exchange->set_notes(form.notes);
   const PromptLimits most = prompt_limits(asked.fields, limits.cancelled);
   std::vector<Request> requests =
-      requests_of(asked, form, within_limits(asked.fields, [&] { return prompt_of(asked, form, most); }));
+      requests_of(asked, form, within_limits(asked.fields, [&] { return prepare(asked, form, most); }));
   const AnswerHead head{
       .id = random_id(id_prefix),
       .model = options_.model_name,

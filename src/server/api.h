@@ -106,8 +106,7 @@ class Api {
   template <typename Prepare>
   Prompt within_limits(const RequestFields& fields, const Prepare& prepare) const;
   void recall(nlohmann::ordered_json& body, const std::string& owner) const;
-  AnswerForms::Form form_of(ChatRequest& asked);
-  Prompt prompt_of(ChatRequest& asked, const AnswerForms::Form& form, const PromptLimits& limits);
+  Prompt prepare(ChatRequest& asked, const AnswerForms::Form& form, const PromptLimits& limits);
   std::vector<Request> requests_of(const ChatRequest& asked, const AnswerForms::Form& form, Prompt prompt);
 
   const Engine& engine_;

@@ -12,6 +12,8 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
+from server import comes_to_listen, free_port  # noqa: E402
+
 VLCACHE = os.environ.get("VLCACHE", str(ROOT / "build/release/vlcache"))
 MODEL = ROOT / "models/tinydoc"
 PAGE = MODEL / "demo/invoice.png"
@@ -29,13 +31,8 @@ class RedisServer:
     def start(self, *more):
         self.process = subprocess.Popen([self.binary, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self.folder), *map(str, more)],
                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for _ in range(1000):
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-                return
-            except OSError:
-                time.sleep(0.01)
-        raise RuntimeError("redis-server does not listen")
+        if not comes_to_listen(self.port):
+            raise RuntimeError("redis-server does not listen")
 
     def ask(self, text):
         """The reply to one command, as it is sent; its first 64 KiB."""
@@ -75,12 +72,6 @@ class RedisCluster:
     def end(self):
         for node in self.nodes:
             node.end()
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def valkey_server():

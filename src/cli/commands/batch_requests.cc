@@ -2,11 +2,12 @@
 
 #include <ctime>
 #include <iterator>
-#include <span>
 #include <string_view>
 #include <utility>
 
 #include "api/json_fields.h"
+#include "api/messages/conversation.h"
+#include "base/file_url.h"
 #include "base/json.h"
 #include "engine/engine.h"
 #include "engine/prompt/prompt_media.h"
@@ -14,7 +15,6 @@
 #include "io/tokenizer/tokenizer.h"
 #include "server/http/json_reply.h"
 #include "server/http/random_id.h"
-#include "server/http/url.h"
 #include "server/protocol/completion.h"
 #include "server/protocol/messages_request.h"
 #include "server/protocol/responses_request.h"
@@ -34,15 +34,11 @@ OrderedJson batch_reply(const OrderedJson& custom_id, int status, OrderedJson bo
 }
 
 // The file that a file:// URL names.
-std::vector<std::byte> bytes_at(std::string_view url, const std::string& where) {
-  url.remove_prefix(std::string_view("file://").size());
-  if (url.starts_with("localhost/")) url.remove_prefix(std::string_view("localhost").size());
-  const std::optional<std::string> path = percent_decoded(url);
-  if (!path || path->find('\0') != path->npos) bad_field(where + ": expected the path of a file");
+std::vector<std::byte> bytes_at(const std::string& url, const std::string& where) {
+  const std::optional<std::string> path = path_of_file_url(url);
+  if (!path) bad_field(where + ": expected the path of a file");
   try {
-    const std::string text = read_text_file(*path);
-    const auto bytes = std::as_bytes(std::span(text));
-    return {bytes.begin(), bytes.end()};
+    return read_image_file(*path);
   } catch (const Error& e) {
     throw Error(e.code(), where + ": " + e.what());
   }
@@ -54,7 +50,7 @@ BatchReader::BatchReader(Engine& engine, RequestBuilder& builder, RequestFields 
     : engine_(engine), builder_(builder), defaults_(std::move(defaults)), model_(std::move(model)) {
   limits_.max_logprobs = kMostLogprobs;
   limits_.read_url = [](const std::string& url, const std::string& where, FileKind kind, const auto&) {
-    return url.starts_with("file://") ? bytes_at(url, where) : decode_data_uri(url, where, kind);
+    return is_file_url(url) ? bytes_at(url, where) : decode_data_uri(url, where, kind);
   };
   limits_.read_document = [this](const DocumentRequest& request) { return engine_.media().read_document(request); };
   limits_.read_video = [this](VideoRequest request) {
@@ -90,20 +86,8 @@ BatchRequest BatchReader::read(BatchLine line) {
 BatchRequest BatchReader::converse(ChatRequest asked, const char* id_prefix, const BatchLine& line,
                                    const ResponsesPlan& plan) {
   builder_.check_options(asked.fields);
-  AnswerForms::Form form = builder_.form(asked.format, asked.tools);
-  asked.call_syntax = form.syntax;
-  if (asked.split_thoughts) asked.thoughts = thought_tags_;
-  if (!asked.continue_final) builder_.allow_thought(form, asked.max_thought_tokens);
-  asked.notes = form.notes;
-  if (!form.system_text.empty()) add_system_text(asked.messages, form.system_text);
-  const TemplateInput input{.tools = form.template_has_tools ? &asked.tools.tools : nullptr,
-                            .variables = asked.variables(),
-                            .continue_final = asked.continue_final,
-                            .open_answer = asked.open_answer};
-  Prompt prompt = prepare_chat(engine_, std::move(asked.messages), input);
-  asked.messages.clear();
-  asked.in_thought = prompt.in_thought;
-  if (asked.continue_final && !asked.in_thought) asked.thoughts = {};
+  const AnswerForms::Form form = form_of(builder_, asked, thought_tags_);
+  Prompt prompt = prompt_of(engine_, asked, form);
   AnswerHead top = head(id_prefix, prompt);
   if (asked.returns_token_ids()) top.prompt_tokens = prompt.tokens;
   BatchRequest request{.requests = builder_.requests(std::move(prompt), asked.fields, form), .style = nullptr};

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/file_url.h"
 #include "base/utf8.h"
 #include "server/http/http_server.h"
-#include "server/http/url.h"
 
 namespace vlcache {
 namespace {
@@ -94,7 +94,7 @@ std::optional<std::string> extended_value(std::string_view text) {
   const size_t first = text.find('\''), second = first == text.npos ? first : text.find('\'', first + 1);
   if (second == text.npos) return std::nullopt;
   const std::string charset = lower_case(text.substr(0, first));
-  const std::optional<std::string> bytes = percent_decoded(text.substr(second + 1));
+  const std::optional<std::string> bytes = decode_percent(text.substr(second + 1));
   if (!bytes || charset == "utf-8" || charset == "us-ascii") return bytes;
   if (charset != "iso-8859-1") return std::nullopt;
   std::string out;

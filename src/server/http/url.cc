@@ -21,7 +21,7 @@ bool is_target(std::string_view text) {
 
 // Whether a path could lead up: a segment . or .., also if a server decodes an encoded one, / or \ before it looks.
 bool climbs(std::string_view path) {
-  const std::optional<std::string> plain = percent_decoded(path);
+  const std::optional<std::string> plain = decode_percent(path);
   if (!plain || std::ranges::count(*plain, '/') != std::ranges::count(path, '/')) return true;
   if (plain->find('\\') != plain->npos) return true;
   for (std::string_view rest = *plain; !rest.empty();) {
@@ -71,8 +71,6 @@ std::string Url::authority() const {
   const std::string name = host.find(':') == host.npos ? host : "[" + host + "]";
   return port == (tls ? 443 : 80) ? name : name + ":" + std::to_string(port);
 }
-
-std::optional<std::string> percent_decoded(std::string_view text) { return decode_percent(text); }
 
 std::string with_escapes(std::string_view url) {
   while (!url.empty() && static_cast<unsigned char>(url.back()) <= ' ') url.remove_suffix(1);

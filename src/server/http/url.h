@@ -22,9 +22,6 @@ struct Url {
 // Returns nullopt unless the text is an absolute URL without a user, a fragment, or characters that must be escaped.
 std::optional<Url> parse_url(std::string_view text);
 
-// "%41" becomes "A". Returns nullopt for a % without two hexadecimal digits, or a zero byte.
-std::optional<std::string> percent_decoded(std::string_view text);
-
 // A http or https URL as browsers send it: without space at its ends, the scheme in lower case, and spaces, quotes,
 // braces and bytes beyond ASCII in its path and query as %XX. Escapes, control characters, \ and # stay as they are, as
 // do other texts.

@@ -10,11 +10,11 @@
 #include "api/json_fields.h"
 #include "base/coded_error.h"
 #include "base/error.h"
+#include "base/file_url.h"
 #include "base/utf8.h"
 #include "server/http/form.h"
 #include "server/http/json_reply.h"
 #include "server/http/random_id.h"
-#include "server/http/url.h"
 
 namespace vlcache {
 namespace {
@@ -109,9 +109,8 @@ std::vector<std::pair<std::string, std::string>> parameters_of(std::string_view 
     std::string text(one);
     std::ranges::replace(text, '+', ' ');
     const size_t equals = std::min(text.find('='), text.size());
-    std::optional<std::string> name = percent_decoded(std::string_view(text).substr(0, equals));
-    std::optional<std::string> value =
-        percent_decoded(std::string_view(text).substr(std::min(text.size(), equals + 1)));
+    std::optional<std::string> name = decode_percent(std::string_view(text).substr(0, equals));
+    std::optional<std::string> value = decode_percent(std::string_view(text).substr(std::min(text.size(), equals + 1)));
     if (!name || !value || !is_valid_utf8(*value))
       bad_field("the query: expected escapes of UTF-8, found '" + text.substr(0, 40) + "'");
     if (!value->empty()) parameters.emplace_back(*std::move(name), *std::move(value));
