@@ -11,6 +11,7 @@ import zlib
 
 from browser import DEMO, MODEL, PAGE, ROOT, PageTest, Proxy, WHY_NOT
 from pdf_maker import make_pdf
+from tiff_maker import make_tiff
 
 if not WHY_NOT:
     from playwright.sync_api import expect
@@ -843,6 +844,15 @@ class Interaction(PageTest):
         self.page.set_input_files("#import-files", download.value.path())
         expect(self.page.locator(".question .file")).to_have_text("book.pdf, page 2")
         self.assertEqual(self.ask(TOTAL), RIGHT[TOTAL])
+
+    def test_pages_of_a_tiff(self):  # which no browser shows as an image
+        self.drop(("scan.tif", make_tiff(DEMO / "table.png", PAGE)))
+        self.page.locator("#attached input").fill("2")
+        self.assertEqual(self.ask(TOTAL), RIGHT[TOTAL])
+        part = self.proxy.bodies[-1]["messages"][0]["content"][0]
+        self.assertEqual((part["type"], part["file"]["filename"], part["vlcache"]), ("file", "scan.tif", {"pages": "2"}))
+        expect(self.page.locator(".question .file")).to_have_text("scan.tif, page 2")
+        expect(self.page.locator(".question img")).to_have_count(0)
 
     def test_dialogs_fit(self):
         for width, height in ((360, 640), (850, 600), (1200, 500)):

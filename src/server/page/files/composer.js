@@ -1,5 +1,5 @@
 // The question before it is sent: its text, and images, PDFs, clips and text files that are pasted, dropped or picked.
-import {namesPages, readDocument} from './documents.js';
+import {isDocument, namesPages, readDocument} from './documents.js';
 import {announce, button, byId, el, notice} from './dom.js';
 import {bytes, count} from './format.js';
 import {isPicture, readPicture, refuseOther} from './pictures.js';
@@ -10,7 +10,6 @@ const kMaxRows = 8;
 
 const imageFiles = (transfer) => [...(transfer?.files ?? [])];
 
-const isDocument = (file) => file.type === 'application/pdf';
 const isVideo = (file) => Boolean(file.blob) && file.type.startsWith('video/');
 const isImage = (file) => Boolean(file.blob) && !isDocument(file) && !isVideo(file);
 
@@ -19,7 +18,7 @@ export class Composer {
   constructor(settings, actions) {
     this.settings = settings;
     this.actions = actions;
-    this.attached = [];  // images as readPicture gives them, PDFs as readDocument does, clips as readVideo does, and texts {name, text}
+    this.attached = [];  // images as readPicture gives them, PDFs and TIFFs as readDocument does, clips as readVideo does, and texts {name, text}
     this.sees = true;    // the model reads images
     this.watches = true;  // and clips
     this.running = false;

@@ -9,6 +9,9 @@ export const isPdf = (head) => String.fromCharCode(...head.slice(0, kHead)).incl
 // Browsers show no TIFF; the server reads its pages like a PDF's.
 export const isTiff = (head) => ['II*\0', 'MM\0*', 'II+\0', 'MM\0+'].includes(String.fromCharCode(...head.slice(0, 4)));
 
+// Whether readDocument has read it.
+export const isDocument = (file) => ['application/pdf', 'image/tiff'].includes(file.type);
+
 // Whether a text names pages as the server accepts them; '' means all.
 export const namesPages = (text) => /^(\d+(-\d*)?(,\d+(-\d*)?)*)?$/.test(text.replace(/\s/g, ''));
 
