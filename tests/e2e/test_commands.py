@@ -191,6 +191,20 @@ class Commands(ProgramTest):
         a, b = (read_safetensors(f)["logits"][2] for f in files)
         self.assertLess(max(abs(x - y) for x, y in zip(a, b, strict=True)), 1e-4 * max(map(abs, a)))
 
+    def test_logits_of_the_last_tokens(self):
+        tokens = ",".join(str(10 + i % 50) for i in range(30))
+        tensors = {}
+        for last in (0, 1, 13, 30, 31):  # chunks of 11: 13 tokens begin within one
+            file = self.folder / f"{last}.safetensors"
+            self.ok("logits", "-m", MODEL, "--tokens", tokens, "--prefill-chunk", 11, "--last", last, "-o", file)
+            tensors[last] = read_safetensors(file)
+        (_, (n, vocab), logits) = tensors[0]["logits"]
+        self.assertEqual(n, 30)
+        for last in (1, 13, 30, 31):
+            self.assertEqual(tensors[last]["logits"][1], [min(last, n), vocab])
+            self.assertEqual(tensors[last]["logits"][2], logits[-min(last, n) * vocab:])
+            self.assertEqual(tensors[last]["token_ids"], tensors[0]["token_ids"])
+
     def test_info(self):
         out = self.ok("info", "-m", MODEL)
         for word in ("llava", "8 layers", "CLIP", "parameters", "KV cache", "workspace", "FLOPs per token"):

@@ -1,4 +1,5 @@
 // `vlcache logits`: the logits of every prompt token, for comparison with other implementations.
+#include <algorithm>
 #include <cstdio>
 
 #include "base/error.h"
@@ -19,6 +20,7 @@ struct LogitsFlags {
   MediaFlags media;
   bool raw = false;
   std::string pdf_text = "off";
+  int n_last = 0;  // 0: all
   std::string output;
 };
 
@@ -46,20 +48,22 @@ void run(const LogitsFlags& flags) {
   }
   std::vector<int32_t> ids(request.prompt.tokens);
   const int64_t n = request.prompt.n_tokens(), vocab = engine->model().config().text.vocab_size;
-  Buffer storage(n * vocab * dtype_bytes(DType::kF32));
-  const Tensor logits(storage.data(), DType::kF32, {n, vocab});
+  const int64_t n_kept = flags.n_last > 0 ? std::min<int64_t>(flags.n_last, n) : n, dropped = n - n_kept;
+  Buffer storage(n_kept * vocab * dtype_bytes(DType::kF32));
+  const Tensor logits(storage.data(), DType::kF32, {n_kept, vocab});
   ProgressBar bar("computing");
   request.options.max_tokens = 0;
   request.callbacks.on_prefill = [&](int32_t done, int32_t total) { bar.update(done, total); };
   request.callbacks.on_logits = [&](int32_t first, const Tensor& rows) {
-    std::copy_n(rows.as<float>(), rows.numel(), logits.row<float>(first));
+    for (int64_t i = std::max<int64_t>(0, dropped - first); i < rows.rows(); ++i)
+      std::copy_n(rows.row<float>(i), vocab, logits.row<float>(first + i - dropped));
   };
   generate(*engine, std::move(request));
   const NamedTensor tensors[] = {{"logits", logits}, {"token_ids", Tensor(ids.data(), DType::kI32, {n})}};
   write_safetensors(flags.output, tensors);
   bar.clear();
   std::fprintf(stderr, "%s: logits [%lld, %lld] f32, token_ids [%lld] i32\n", flags.output.c_str(),
-               static_cast<long long>(n), static_cast<long long>(vocab), static_cast<long long>(n));
+               static_cast<long long>(n_kept), static_cast<long long>(vocab), static_cast<long long>(n));
 }
 
 }  // namespace
@@ -74,9 +78,17 @@ void add_logits_command(const Command& app) {
       .value_name("IDS");
   add_media_flags(command, flags->media, "It is placed before the text, or at <image:N> (<video:N>) in the prompt");
   command.add("--pdf-text", flags->pdf_text, request_field("pdf_text").help).one_of({"on", "off"}).show_default();
+  command
+      .add("--last", flags->n_last,
+           "Write only the logits of the prompt's last N tokens; of all tokens, a long prompt has many gigabytes (0: "
+           "all)")
+      .range(0, 1 << 30)
+      .value_name("N")
+      .show_default();
   command.add("--raw", flags->raw, "Use the prompt as given, without the chat template");
   command
-      .add("-o,--output", flags->output, "Safetensors file: logits [n_tokens, vocab] f32 and token_ids [n_tokens] i32")
+      .add("-o,--output", flags->output,
+           "Safetensors file: logits [n_tokens or N, vocab] f32 and token_ids [n_tokens] i32")
       .value_name("FILE")
       .required();
   command.run([flags] { run(*flags); });
