@@ -293,6 +293,41 @@ class Commands(ProgramTest):
         self.assertIn("| 2 |", self.ok(*args, "-o", "md", "--threads", "2"))
         self.assertEqual(len(self.ok(*args, "-o", "csv").splitlines()), 5)
 
+    def test_bench_page_measures_an_answer_about_a_page(self):
+        row = json.loads(self.ok("bench", "page", "-m", MODEL, "-n", "4", "-r", "2", "-o", "json"))
+        self.assertEqual((row["image_tokens"], row["prompt_tokens"], len(row["samples_answer_ts"])), (256, 296, 2))
+        self.assertGreaterEqual(row["kv_bytes"], 8 * 2 * 296 * 64 * 2 * 2)  # layers, heads, tokens, head size, K and V, bytes
+        self.assertGreater(row["peak_bytes"], row["weight_bytes"])
+        self.assertTrue(0 < row["encoder_s"] < row["first_token_s"], row)
+        self.assertGreater(row["answer_ts"], 0)
+        # The settings beside a config.json, 8 bits; the same columns.
+        names, values = (line.split(",") for line in self.ok("bench", "page", "--random-weights", MODEL / "config.json", "-n", "1", "--weights", "int8", "-o", "csv").splitlines())
+        eighth = dict(zip(names, values, strict=True))
+        self.assertEqual((eighth["model"], eighth["weights"], eighth["image_tokens"]), ("config", "int8", "256"))
+        self.assertLess(int(eighth["weight_bytes"]), row["weight_bytes"])
+        self.assertEqual(list(eighth), [key for key in row if key in eighth])
+
+    def test_bench_page_cuts_the_page_as_each_family_does(self):
+        # 4 x 3 tiles and the whole page, 64 tokens each; a grid of 32 pixels a token; a whole image and one tile with its newlines.
+        small = {"hidden_size": 64, "num_hidden_layers": 1, "depth": 1, "intermediate_size": 64, "num_heads": 1, "num_attention_heads": 1, "num_key_value_heads": 1, "out_hidden_size": 64,
+                 "deepstack_visual_indexes": [0], "vocab_size": 1000, "head_dim": 64, "image_token_id": 990, "video_token_id": 991, "vision_start_token_id": 992, "image_token_index": 993,
+                 "bos_token_id": 1, "eos_token_id": 2}
+        for name, page, tokens in (("smolvlm-256m", "1240x1754", 13 * 64), ("qwen3-vl-2b", "330x630", 10 * 20), ("llava-next-1.1b", "300x300", 576 + 24 * 25)):
+            shape = json.loads((ROOT / f"bench/shapes/{name}.json").read_text())
+            for part in (shape, shape.get("text_config", {}), shape.get("vision_config", {})):
+                part.update({key: value for key, value in small.items() if key in part})
+            if name == "qwen3-vl-2b":
+                shape["text_config"]["rope_scaling"]["mrope_section"], shape["vision_end_token_id"] = [12, 10, 10], 994
+            file = self.write(f"{name}.json", json.dumps(shape))
+            out = self.json("bench", "page", "--random-weights", file, "--page", page, "-n", "1", "-o", "json")
+            self.assertEqual((out["model"], out["image_tokens"]), (name, tokens))
+        shape["image_processor"]["image_processor_type"] = "Other"
+        self.fails("bench", "page", "--random-weights", self.write("other.json", json.dumps(shape)), says=["other.json: image_processor", "Other", "supported are"])
+        del shape["image_processor"]
+        self.fails("bench", "page", "--random-weights", self.write("bare.json", json.dumps(shape)), says="expected preprocessor_config.json")
+        self.fails("bench", "page", "--random-weights", ROOT / "bench/shapes/135m.json", says="needs a vision model")
+        self.fails("bench", "page", "-m", MODEL, "--page", "1240", says="--page: expected WIDTHxHEIGHT")
+
     def test_bench_charts_its_comparison(self):
         args = ("bench", "-m", MODEL, "-p", "0", "-n", "4", "-d", "64,128", "-r", "1", "--kv", "full", "--kv", "snapkv", "--kv-budget", "0.2")
         table = self.folder / "speed.csv"

@@ -9,6 +9,7 @@
 #include "base/os/machine.h"
 #include "base/os/threads.h"
 #include "cli/bench/bench_engine.h"
+#include "cli/bench/bench_page.h"
 #include "cli/bench/bench_report.h"
 #include "cli/bench/bench_runner.h"
 #include "cli/terminal/progress.h"
@@ -71,10 +72,7 @@ void run_group(std::span<const Contender> contenders, const BenchFlags& flags, B
 
 // "1280x800", its sides rounded to the nearest multiples of a token's.
 BenchCase image_case(const VisionConfig& vision, const std::string& size) {
-  int width = 0, height = 0, used = 0;
-  const bool read = std::sscanf(size.c_str(), "%dx%d%n", &width, &height, &used) == 2;
-  if (!read || used != static_cast<int>(size.size()) || width < 1 || height < 1 || width > 65536 || height > 65536)
-    throw Error(ErrorCode::kInput, "bench: --images: expected WIDTHxHEIGHT such as 1280x800, found '" + size + "'");
+  const auto [width, height] = parse_pixel_size(size, "bench: --images");
   const auto cell = static_cast<int32_t>(vision.cell());
   const auto rounded = [cell](int32_t side) { return std::max(1, (side + cell / 2) / cell) * cell; };
   return {.n_tiles = 1, .width = rounded(width), .height = rounded(height)};
@@ -240,6 +238,7 @@ void add_bench_command(const Command& app) {
       "the same threads reach in probes before and after every run.");
   command.allow_command();
   add_bench_reuse_command(command);
+  add_bench_page_command(command);
   command.run([flags, command] {
     if (!command.was_given_command()) run(*flags);
   });

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "model/processors/registry.h"
 #include "model/weights/tensor_source.h"
 #include "ops/factory.h"
 
@@ -44,6 +45,15 @@ std::unique_ptr<Engine> bench_engine(const char* command, const ModelFlags& mode
   check_names_one(command, model, random_weights);
   if (random_weights.empty()) return load_engine(model, checkpoint_of(model));
   return Engine::random(config_of(random_weights), engine_options(model), seed);
+}
+
+std::unique_ptr<ImageProcessor> bench_image_processor(const ModelFlags& model, const std::string& random_weights,
+                                                      const ModelConfig& config) {
+  if (random_weights.empty()) return load_image_processor(checkpoint_of(model), config.model_type);
+  const Json json = load_json(random_weights);
+  const JsonObject shape(json, random_weights);
+  if (shape.has("image_processor")) return make_image_processor(shape.object("image_processor"), config.model_type);
+  return load_image_processor(Checkpoint(std::filesystem::path(random_weights).parent_path()), config.model_type);
 }
 
 }  // namespace vlcache

@@ -165,4 +165,10 @@ std::string bench_chart(const std::vector<BenchReport>& reports) {
                          .reference = ratio ? 1.0 : -1.0}));
 }
 
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  const size_t n = values.size();
+  return (values[(n - 1) / 2] + values[n / 2]) / 2;
+}
+
 }  // namespace vlcache

@@ -27,4 +27,7 @@ std::string bench_text(const std::vector<BenchReport>& reports, const std::strin
 // several policies, their speed relative to the first. An SVG file; empty if only tiles were timed.
 std::string bench_chart(const std::vector<BenchReport>& reports);
 
+// Of at least one value; of an even number, the mean of the middle two.
+double median(std::vector<double> values);
+
 }  // namespace vlcache

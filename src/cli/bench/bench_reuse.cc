@@ -12,6 +12,8 @@
 #include "base/format.h"
 #include "base/splitmix.h"
 #include "cli/bench/bench_engine.h"
+#include "cli/bench/bench_prompt.h"
+#include "cli/bench/bench_report.h"
 #include "cli/terminal/progress.h"
 #include "engine/scheduler/scheduler.h"
 #include "reuse/choose/reuse_chooser.h"
@@ -33,12 +35,6 @@ struct ReuseBenchFlags {
 struct Sample {
   double ttft_ms = 0, vision_ms = 0, computed = 0;  // computed: tokens, mean over the layers
 };
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  const size_t n = values.size();
-  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
 
 class ReuseBench {
  public:
@@ -191,34 +187,10 @@ class ReuseBench {
     return image;
   }
 
-  int32_t random_token() {
-    const ModelConfig& config = engine_.model().config();
-    while (true) {
-      const auto id =
-          static_cast<int32_t>(splitmix(state_ += kSplitmixStep) % static_cast<uint64_t>(config.text.vocab_size));
-      if (!config.is_vision_token(id)) return id;
-    }
-  }
-
-  // Half of the text is before the images, half after them; the text is different every time, before exact prefixes
-  // only after them.
+  // The text is different every time, before exact prefixes only after the images.
   Prompt prompt(int n_text) {
-    Prompt prompt;
-    const uint64_t state = state_;
-    if (flags_.exact_prefix) state_ = flags_.seed;
-    for (int i = 0; i < n_text / 2; ++i) prompt.tokens.push_back(random_token());
-    if (flags_.exact_prefix) state_ = state;
-    for (size_t i = 0; i < images_.size(); ++i) {
-      const auto n = static_cast<int32_t>(engine_.model().n_image_tokens(images_[i]));
-      const int32_t begin = prompt.n_tokens();
-      prompt.tokens.insert(prompt.tokens.end(), static_cast<size_t>(n),
-                           static_cast<int32_t>(engine_.model().config().image_token_id));
-      prompt.spans.push_back({.begin = begin, .end = begin + n, .image = static_cast<int32_t>(i)});
-      prompt.images.push_back(images_[i].copy());
-    }
-    for (int i = n_text / 2; i < n_text; ++i) prompt.tokens.push_back(random_token());
-    prompt.positions = place_tokens(engine_.model().config(), prompt.n_tokens(), prompt.spans, prompt.images);
-    return prompt;
+    uint64_t fixed = flags_.seed;
+    return random_prompt_around(engine_.model(), images_, n_text, flags_.exact_prefix ? fixed : state_, state_);
   }
 
   Sample time_once(Prompt prompt, const ReuseOptions& reuse) {

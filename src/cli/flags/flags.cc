@@ -76,14 +76,14 @@ void describe_value(std::string type, FlagInfo& info) {
 }
 
 // CLI11 shows the default of a list as "[1,2]".
-std::string without_brackets(const std::string& text) {
+std::string without_list_brackets(const std::string& text) {
   return text.starts_with('[') && text.ends_with(']') ? text.substr(1, text.size() - 2) : text;
 }
 
 FlagInfo info_of(const CLI::Option& option) {
   FlagInfo info{.is_positional = option.get_positional(),
                 .is_required = option.get_required(),
-                .fallback = without_brackets(option.get_default_str()),
+                .fallback = without_list_brackets(option.get_default_str()),
                 .environment = option.get_envname(),
                 .group = option.get_positional() ? "Arguments" : option.get_group(),
                 .help = option.get_description()};

@@ -53,19 +53,6 @@ std::string canonical_type(std::string type) {
   return type;
 }
 
-std::unique_ptr<ImageProcessor> make_processor(const JsonObject& config, std::string_view model_type) {
-  const std::string named = config.has("image_processor_type") ? config.string("image_processor_type")
-                                                               : config.string("feature_extractor_type", "");
-  const std::string type = canonical_type(named);
-  for (const Entry& entry : kProcessors) {
-    if (type.empty() ? entry.model_type == model_type : entry.type == type) return entry.make(config);
-  }
-  throw Error(ErrorCode::kUnsupported, config.where() + ": image_processor_type: found " +
-                                           (type.empty() ? "none, and model_type \"" + std::string(model_type) + "\""
-                                                         : shown_json(Json(named))) +
-                                           "; supported are " + known_types());
-}
-
 // Keys that change how much of an image is shown, but nothing that an encoder depends on.
 constexpr std::string_view kChangeable[] = {"size", "min_pixels", "max_pixels", "do_image_splitting",
                                             "image_grid_pinpoints"};
@@ -90,13 +77,26 @@ void change(Json& settings, std::string_view changed) {
 
 }  // namespace
 
+std::unique_ptr<ImageProcessor> make_image_processor(const JsonObject& settings, std::string_view model_type) {
+  const std::string named = settings.has("image_processor_type") ? settings.string("image_processor_type")
+                                                                 : settings.string("feature_extractor_type", "");
+  const std::string type = canonical_type(named);
+  for (const Entry& entry : kProcessors) {
+    if (type.empty() ? entry.model_type == model_type : entry.type == type) return entry.make(settings);
+  }
+  throw Error(ErrorCode::kUnsupported, settings.where() + ": image_processor_type: found " +
+                                           (type.empty() ? "none, and model_type \"" + std::string(model_type) + "\""
+                                                         : shown_json(Json(named))) +
+                                           "; supported are " + known_types());
+}
+
 std::unique_ptr<ImageProcessor> load_image_processor(const Checkpoint& checkpoint, std::string_view model_type,
                                                      std::string_view changed) {
   const JsonObject own = checkpoint.image_settings();
-  if (changed.empty()) return make_processor(own, model_type);
+  if (changed.empty()) return make_image_processor(own, model_type);
   Json settings = own.raw();
   change(settings, changed);
-  return make_processor(JsonObject(settings, kChanged), model_type);  // the checkpoint's own were valid
+  return make_image_processor(JsonObject(settings, kChanged), model_type);  // the checkpoint's own were valid
 }
 
 }  // namespace vlcache

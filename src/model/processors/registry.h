@@ -2,11 +2,15 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 
 #include "base/json.h"
 #include "model/processors/image_processor.h"
 
 namespace vlcache {
+
+// The processor of these settings, as load_image_processor makes it.
+std::unique_ptr<ImageProcessor> make_image_processor(const JsonObject& settings, std::string_view model_type);
 
 // Each reads its settings over the defaults of the class it is named after.
 std::unique_ptr<ImageProcessor> make_clip_processor(const JsonObject& config);
