@@ -1,13 +1,19 @@
-"""The `curl` lines of docs/server/README.md, as they stand there; the generated tables of docs/models.md and the fixtures."""
+"""The `curl` lines of docs/server/README.md, as they stand there; the commands of docs/start.md; the generated tables of docs/models.md and the fixtures."""
+import http.client
 import json
+import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+import time
 import unittest
 
-from program import ROOT
-from test_server import Server
+from program import MODEL, PAGE, ROOT, VLCACHE, ProgramTest, RedisServer, run
+from nginx import NGINX, Nginx
+from server import ServerProcess
+from test_server import Server, about
 
 DOCUMENTED = "http://127.0.0.1:8080"
 
@@ -30,6 +36,91 @@ class Examples(Server):
                 self.assertIsNone(json.loads(p.stdout).get("error"), p.stdout)
         self.assertGreaterEqual(len(lines), 10)
         self.assertTrue({"/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/completions", "/tokenize", "/metrics", "/v1/cache/stats"} <= routes)
+
+
+class Start(ProgramTest):
+    """docs/start.md, with tinydoc under the name of its model."""
+
+    TEXT = (ROOT / "docs/start.md").read_text()
+
+    def setUp(self):
+        super().setUp()
+        self.env = {"HOME": str(self.folder), "HF_HUB_CACHE": str(self.folder / "hub")}
+        snapshot = self.folder / "hub/models--Qwen--Qwen3-VL-2B-Instruct/snapshots/0"
+        snapshot.mkdir(parents=True)
+        for file in MODEL.iterdir():
+            if file.name != "reuse_plan.json":  # a model that was just fetched has none
+                (snapshot / file.name).symlink_to(file)
+
+    def lines(self, beginning):
+        return [line for line in self.TEXT.splitlines() if line.startswith(beginning)]
+
+    def shell(self, line):
+        p = subprocess.run(["bash", "-c", f'vlcache() {{ "{VLCACHE}" "$@"; }}; {line}'], cwd=ROOT, env={**os.environ, **self.env}, capture_output=True, text=True, timeout=60)
+        self.assertEqual(p.returncode, 0, f"{line}\n{p.stdout}{p.stderr}")
+        return p.stdout
+
+    def serve(self, line):
+        """The server of a line, on a port of its own."""
+        words = shlex.split(re.sub(r" --port \d+", "", line).replace("~", str(self.folder)))[1:]
+        server = ServerProcess(["env", *(f"{name}={value}" for name, value in self.env.items()), VLCACHE, *words, "--port", "0"])
+        self.addCleanup(server.end)
+        return server.ready()
+
+    def cached_share(self, server):
+        usage = json.loads(server.answer("POST", "/v1/chat/completions", about(PAGE)).text)["usage"]
+        return usage["prompt_tokens_details"]["cached_tokens"] / usage["prompt_tokens"]
+
+    def test_commands_that_end(self):
+        lines = [line for line in self.lines("vlcache ") if not line.startswith("vlcache serve")]
+        said = {line.split()[1]: self.shell(line.replace("bench/shapes/qwen3-vl-2b.json", "models/tinydoc/config.json")) for line in lines}
+        self.assertIn("435.75", said["run"])
+        self.assertRegex(said["info"], r"--cache-ram +1\.07 GB.*\n +--kv-memory +2\.15 GB")
+        header = next(line for line in self.TEXT.splitlines() if line.startswith("| model | weights |"))
+        self.assertEqual(said["bench"].splitlines()[0], header)  # as the table of the page
+
+    def test_a_server_answers(self):
+        first, *_ = self.lines("vlcache serve")
+        (self.folder / ".cache").mkdir()
+        server = self.serve(first)
+        for line in self.lines("curl "):
+            self.assertIn("435.75", self.shell(line.replace(DOCUMENTED, f"http://127.0.0.1:{server.port}")))
+        self.assertTrue((self.folder / ".cache/vlcache").is_dir())
+
+    def test_two_servers_share_a_folder(self):
+        (self.folder / ".cache").mkdir()
+        a, b = (self.serve(line) for line in self.lines("vlcache serve") if "--port 808" in line)
+        self.assertEqual(self.cached_share(a), 0)
+        until = time.monotonic() + 20
+        while " prompt " not in run("cache", "ls", self.folder / ".cache/vlcache").stdout and time.monotonic() < until:
+            time.sleep(0.05)
+        self.assertGreater(self.cached_share(b), 0.9)
+
+    @unittest.skipUnless(shutil.which("redis-server"), "redis-server is not installed")
+    def test_a_server_with_redis(self):
+        redis = RedisServer(self.folder, "--maxmemory", "1gb", "--maxmemory-policy", "allkeys-lru")
+        self.addCleanup(redis.end)
+        line, = (line for line in self.lines("vlcache serve") if "redis://127.0.0.1:6379" in line)
+        self.assertEqual(self.cached_share(self.serve(line.replace("6379", str(redis.port)))), 0)
+        until = time.monotonic() + 20
+        while " prompt " not in run("cache", "ls", f"redis://127.0.0.1:{redis.port}").stdout and time.monotonic() < until:
+            time.sleep(0.05)
+        self.assertGreater(self.cached_share(self.serve(line.replace("6379", str(redis.port)))), 0.9)
+
+    @unittest.skipUnless(NGINX, "nginx is missing (tools/install_deps.sh test)")
+    def test_nginx_in_front(self):
+        block = re.search(r"```nginx\n(.*?)```", self.TEXT, re.S)[1]
+        line, = (line for line in self.lines("vlcache serve") if "--allowed-host chat.example" in line)
+        browser = {"host": "chat.example", "origin": "https://chat.example"}
+        large = about(PAGE, ignored="x" * 3_000_000)  # more than nginx accepts unless it is told to
+        for command, status in ((line, 200), (line.replace(" --allowed-host chat.example", ""), 403)):
+            nginx = Nginx(self.serve(command).port, block)
+            self.addCleanup(nginx.end)
+            c = http.client.HTTPConnection("127.0.0.1", nginx.port, timeout=60)
+            c.request("POST", "/v1/chat/completions", json.dumps(large), {"content-type": "application/json", **browser})
+            reply = c.getresponse()
+            self.assertEqual(reply.status, status, reply.read())
+            c.close()
 
 
 class Models(unittest.TestCase):

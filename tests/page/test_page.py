@@ -518,7 +518,7 @@ class Rendering(PageTest):
 
 class Tour(PageTest):
     TOUR = True
-    VIEWPORT = {"width": 1000, "height": 960}  # of the images in docs/newcomer.md
+    VIEWPORT = {"width": 1000, "height": 960}  # of the images in docs/server/page.md
 
     def click(self, text):
         """One of the three, until it has been answered."""
