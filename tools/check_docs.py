@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fails when a document has a broken link, anchor or image, grew beyond its words, or the roadmap lost its form.
+"""Fails when a document has a broken link, anchor or image, is long without a list of contents, grew beyond its words, or the roadmap lost its form.
 
 Documents are all Markdown files of the repository; names of documents in code and scripts must exist, too.
 """
@@ -12,6 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 MOST_WORDS = {"README.md and docs": 42000, "docs/studies": 14000}
 ROADMAP = "docs/roadmap.md"
 MOST_ROADMAP_LINES, MOST_NEXT_ROWS = 120, 7
+LINES_WITHOUT_CONTENTS = 200
 LINK = re.compile(r"!?\[(?:[^][]|\[[^]]*\])*\]\(([^()\s]+(?:\([^()]*\))?)\)|<(?:img|a)\s[^>]*?(?:src|href)=\"([^\"]+)\"")
 FENCE = re.compile(r"^ *```.*?^ *```[^\n]*$", re.M | re.S)
 CODE = re.compile(r"`[^`\n]*`")
@@ -27,15 +28,28 @@ def read(name):
     return (ROOT / name).read_text(errors="replace")
 
 
-def anchors(text):
-    """The anchors that GitHub makes of the headings of a document."""
-    found, times = set(re.findall(r'<a (?:id|name)="([^"]+)"', text)), {}
-    for heading in re.findall(r"^#{1,6} +(.+?) *#*$", FENCE.sub("", text), re.M):
+def headings(text):
+    """(level, heading, the anchor that GitHub makes of it) for each heading of a document."""
+    times = {}
+    for marks, heading in re.findall(r"^(#{1,6}) +(.+?) *#*$", FENCE.sub("", text), re.M):
         heading = re.sub(r"!?\[([^][]*)\]\([^()]*\)", r"\1", heading)
         slug = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
         n = times[slug] = times.get(slug, -1) + 1
-        found.add(f"{slug}-{n}" if n else slug)
-    return found
+        yield len(marks), heading, f"{slug}-{n}" if n else slug
+
+
+def anchors(text):
+    return {*re.findall(r'<a (?:id|name)="([^"]+)"', text), *(anchor for _, _, anchor in headings(text))}
+
+
+def contents(name):
+    """Sections of a long document to which no link before the first of them leads."""
+    text = read(name)
+    if text.count("\n") <= LINES_WITHOUT_CONTENTS: return
+    links = re.findall(r"\]\(#([^)]+)\)", re.split(r"^## ", text, maxsplit=1, flags=re.M)[0])
+    for level, heading, anchor in headings(text):
+        if level == 2 and anchor not in links:
+            yield f"{name}: more than {LINES_WITHOUT_CONTENTS} lines, and its list of contents has no link to '{heading}': write [{heading}](#{anchor}) before the first section, ' · ' between the links"
 
 
 def links(name):
@@ -88,6 +102,7 @@ def main():
     documents = files("*.md")
     wrong = [fault for name in documents for fault in links(name)]
     wrong += [fault for name in files("*.md", "*.cc", "*.h", "*.py", "*.sh", "*.js", "*.cmake", "*CMakeLists.txt", "Makefile", "deploy/*") for fault in names(name)]
+    wrong += [fault for name in documents if name.startswith("docs/") for fault in contents(name)]
     wrong += [*words(documents), *roadmap()]
     print("\n".join(wrong) if wrong else "ok: documents")
     return bool(wrong)
