@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "analysis/question_line.h"
+#include "api/messages/data_uri.h"
 #include "base/error.h"
 #include "base/json.h"
 
@@ -12,55 +14,75 @@ namespace {
 
 constexpr size_t kShownProblems = 3;
 
-std::vector<std::string> strings(const JsonObject& o, std::string_view many, std::string_view one) {
+std::vector<std::string> right_answers(const JsonObject& o) {
   std::vector<std::string> out;
-  if (o.has(one)) out.push_back(o.string(one));
-  const Json* list = o.find(many);
+  if (o.has("answer")) out.push_back(o.string("answer"));
+  const Json* list = o.find("answers");
   if (list == nullptr) return out;
-  if (!list->is_array()) o.fail(many, "a list of strings");
+  if (!list->is_array()) o.fail("answers", "a list of strings");
   for (const Json& item : *list) {
-    if (!item.is_string()) o.fail(many, "a list of strings");
+    if (!item.is_string()) o.fail("answers", "a list of strings");
     out.push_back(item.get<std::string>());
   }
   return out;
 }
 
-EvalTurn read_turn(const JsonObject& o) {
-  EvalTurn turn{.question = o.string("question"), .answers = strings(o, "answers", "answer")};
-  if (turn.answers.empty()) throw Error(ErrorCode::kInput, o.where() + ": expected answers or answer, found neither");
+// Keys of `run --requests` that would change the prompt, which here is a question after its images.
+void refuse_other_prompts(const JsonObject& o) {
+  if (o.has("messages")) o.fail("messages", "a question or prompt instead, as this command asks no conversations");
+  if (o.has("videos")) o.fail("videos", "none, as this command asks about images alone");
+  if (!o.string("system", "").empty()) o.fail("system", "none, as this command asks without a system message");
+  if (o.boolean("raw", false)) o.fail("raw", "false, as this command asks with the chat template");
+}
+
+EvalTurn read_turn(const JsonObject& o, Answers answers) {
+  std::optional<std::string> question = asked_text(o);
+  if (!question) throw Error(ErrorCode::kInput, o.where() + ": expected question or prompt, found neither");
+  if (question->find("<image:1>") != std::string::npos || question->find("<image:2>") != std::string::npos) {
+    throw Error(ErrorCode::kInput, o.where() + ": expected no <image:N>, as this command places images first");
+  }
+  EvalTurn turn{.question = *std::move(question), .answers = right_answers(o)};
+  if (turn.answers.empty() && answers == Answers::kRequired) {
+    throw Error(ErrorCode::kInput, o.where() + ": expected answers or answer, found neither");
+  }
   return turn;
 }
 
-EvalSample read_sample(const JsonObject& o, const std::filesystem::path& folder, Metric metric) {
-  EvalSample sample{.id = {}, .kind = o.string("kind", ""), .metric = metric, .images = {}, .turns = {}};
+EvalSample read_sample(const JsonObject& o, const std::filesystem::path& folder, const DatasetNeeds& needs) {
+  EvalSample sample{.id = {}, .kind = o.string("kind", ""), .metric = needs.metric, .images = {}, .turns = {}};
+  refuse_other_prompts(o);
   if (o.has("metric")) {
     const auto named = metric_from_name(o.string("metric"));
     if (!named) o.fail("metric", "one of " + metric_names());
     sample.metric = *named;
   }
   if (const Json* id = o.find("id")) sample.id = id->is_string() ? id->get<std::string>() : id->dump();
-  for (const std::string& image : strings(o, "images", "image")) {
-    if (image.find('\0') != std::string::npos) o.fail("images", "paths without NUL characters");
-    sample.images.push_back(folder / image);
+  for (std::string& image : image_paths(o)) {
+    image = checked_path(std::move(image), o.where());
+    if (is_data_uri(image)) o.fail(o.has("images") ? "images" : "image", "paths, as this command reads no data URIs");
+    sample.images.emplace_back(resolved_path(folder, image));
   }
   const Json* turns = o.find("turns");
   if (turns == nullptr) {
-    sample.turns.push_back(read_turn(o));
+    sample.turns.push_back(read_turn(o, needs.answers));
     return sample;
   }
+  if (asked_text(o)) throw Error(ErrorCode::kInput, o.where() + ": expected either turns or a question, found both");
   if (!turns->is_array() || turns->empty()) o.fail("turns", "a list of {question, answers}");
-  for (const Json& turn : *turns) sample.turns.push_back(read_turn(JsonObject(turn, o.where() + ": turns")));
+  for (const Json& turn : *turns) {
+    sample.turns.push_back(read_turn(JsonObject(turn, o.where() + ": turns"), needs.answers));
+  }
   return sample;
 }
 
 }  // namespace
 
 EvalDataset parse_dataset(const std::string& text, const std::filesystem::path& folder, const std::string& file,
-                          Metric metric) {
+                          const DatasetNeeds& needs) {
   EvalDataset data;
   std::set<std::string> ids;
   data.problems = read_json_lines(text, file, [&](const Json& json, const std::string& where, int number) {
-    EvalSample sample = read_sample(JsonObject(json, where), folder, metric);
+    EvalSample sample = read_sample(JsonObject(json, where), folder, needs);
     if (sample.id.empty()) sample.id = std::to_string(number);
     if (!ids.insert(sample.id).second) {
       throw Error(ErrorCode::kInput, where + ": expected an id of its own, found '" + sample.id + "' again");
@@ -74,8 +96,8 @@ EvalDataset parse_dataset(const std::string& text, const std::filesystem::path& 
                                      (found.empty() ? "none" : "no good one:" + found));
 }
 
-EvalDataset load_dataset(const std::filesystem::path& path, Metric metric) {
-  return parse_dataset(read_text_file(path), path.parent_path(), path.string(), metric);
+EvalDataset load_dataset(const std::filesystem::path& path, const DatasetNeeds& needs) {
+  return parse_dataset(read_text_file(path), path.parent_path(), path.string(), needs);
 }
 
 }  // namespace vlcache

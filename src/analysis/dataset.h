@@ -11,7 +11,7 @@ namespace vlcache {
 
 struct EvalTurn {
   std::string question;
-  std::vector<std::string> answers;  // correct ones, one at least
+  std::vector<std::string> answers;  // correct ones; empty: not known (Answers::kOptional)
 };
 
 struct EvalSample {
@@ -27,12 +27,20 @@ struct EvalDataset {
   std::vector<std::string> problems;  // of lines that were left out: "FILE: line 7: ..."
 };
 
-// Lines hold {images: [..] | image, question | turns: [{question, answers}], answers: [..] | answer, kind, metric, id}.
-// Paths are relative to the file's folder. `metric` is for lines that name none. Throws Error(kNotFound / kIo) if the
-// file cannot be read, Error(kInput) if it has no valid line.
-EvalDataset load_dataset(const std::filesystem::path& path, Metric metric);
+enum class Answers { kRequired, kOptional };
+
+struct DatasetNeeds {
+  Metric metric = Metric::kExact;  // default for lines that name none
+  Answers answers = Answers::kRequired;
+};
+
+// Lines hold {images | image, question | prompt, answers: [..] | answer, kind, metric, id}, or, for several questions
+// about the same images, turns: [{question, answers}]. Other keys of `run --requests` are ignored, but
+// keys that would change the prompt are errors. Paths are relative to the file's folder (resolved_path). Throws
+// Error(kNotFound / kIo) if the file cannot be read, Error(kInput) if it has no valid line.
+EvalDataset load_dataset(const std::filesystem::path& path, const DatasetNeeds& needs);
 // The same from text; paths are relative to `folder`, and `where` names the text in errors.
 EvalDataset parse_dataset(const std::string& text, const std::filesystem::path& folder, const std::string& where,
-                          Metric metric);
+                          const DatasetNeeds& needs);
 
 }  // namespace vlcache

@@ -12,7 +12,8 @@ FUZZ_TARGET(dataset) {
   using namespace vlcache;
   const std::string text(reinterpret_cast<const char*>(data), size);
   try {
-    for (const EvalSample& sample : parse_dataset(text, "/data", "fuzz", Metric::kExact).samples) {
+    parse_dataset(text, "/data", "fuzz", {.metric = Metric::kExact, .answers = Answers::kOptional});
+    for (const EvalSample& sample : parse_dataset(text, "/data", "fuzz", {}).samples) {
       for (const EvalTurn& turn : sample.turns) {
         for (const Metric metric : {sample.metric, Metric::kAnls, Metric::kRelaxed, Metric::kChoice, Metric::kVqa}) {
           const double score = score_answer(metric, turn.question, turn.answers);

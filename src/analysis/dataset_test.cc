@@ -5,21 +5,24 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <map>
 
 #include "base/error.h"
 
 namespace vlcache {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 class Dataset : public testing::Test {
  protected:
-  EvalDataset load(const std::string& text) {
+  EvalDataset load(const std::string& text, const DatasetNeeds& needs = {}) {
     const std::filesystem::path path = folder_ / "data.jsonl";
     std::ofstream(path) << text;
-    return load_dataset(path, Metric::kExact);
+    return load_dataset(path, needs);
   }
   void SetUp() override { std::filesystem::create_directories(folder_); }
   void TearDown() override { std::filesystem::remove_all(folder_); }
@@ -59,10 +62,71 @@ TEST_F(Dataset, InvalidLinesAreSkippedAndReported) {
   EXPECT_THAT(data.problems[4], HasSubstr("metric: expected one of exact, normalised"));
 }
 
+TEST_F(Dataset, ReadsLinesOfRequests) {
+  const EvalDataset data = load(
+      "\xef\xbb\xbf{\"prompt\": \"P?\", \"answer\": \"A\", \"images\": \"a.png\", \"max_tokens\": 5, \"kv\": "
+      "\"full\"}\r\n"
+      "\r\n{\"question\": \"Q?\", \"answer\": \"A\", \"image\": [\"b.png\", \"file:///c%20d.png\"], \"system\": "
+      "\"\"}\r\n");
+  EXPECT_THAT(data.problems, IsEmpty());
+  ASSERT_EQ(data.samples.size(), 2u);
+  EXPECT_EQ(data.samples[0].turns[0].question, "P?");
+  EXPECT_THAT(data.samples[0].images, ElementsAre(folder_ / "a.png"));
+  EXPECT_THAT(data.samples[1].images, ElementsAre(folder_ / "b.png", "/c d.png"));
+}
+
+TEST_F(Dataset, LinesThatAskSomethingElseAreLeftOut) {
+  const std::string good = R"({"question": "Q", "answer": "A"})";
+  for (const auto& [line, says] : std::map<std::string, std::string>{
+           {R"({"question": "Q", "prompt": "Q", "answer": "A"})", "expected either question or prompt, found both"},
+           {R"({"question": "Q", "answer": "A", "image": "a", "images": ["a"]})", "expected either images or image"},
+           {R"({"question": "Q", "answer": "A", "turns": [{"question": "R", "answer": "B"}]})", "either turns or"},
+           {R"({"answer": "A"})", "expected question or prompt, found neither"},
+           {R"({"messages": [], "answer": "A"})", "messages: expected a question or prompt instead"},
+           {R"({"prompt": "P", "answer": "A", "videos": ["v.mp4"]})", "videos: expected none"},
+           {R"({"prompt": "P", "answer": "A", "system": "Be brief."})", "system: expected none"},
+           {R"({"prompt": "P", "answer": "A", "raw": true})", "raw: expected false"},
+           {R"({"prompt": "<image:1> P", "answer": "A"})", "expected no <image:N>"},
+           {R"({"prompt": "P", "answer": "A", "images": ["data:image/png;base64,AA=="]})", "images: expected paths"},
+           {R"({"prompt": "P", "answer": "A", "images": ["a\u0000b"]})", "NUL"},
+           {R"({"prompt": "P", "answer": "A", "images": 3})", "images: expected a string or a list of strings"},
+           {R"({"prompt": "P", "answers": "A"})", "answers: expected a list of strings"},
+           {R"({"prompt": "P"})", "expected answers or answer, found neither"}}) {
+    const EvalDataset data = load(good + "\n" + line + "\n");
+    EXPECT_EQ(data.samples.size(), 1u) << line;
+    EXPECT_THAT(data.problems, ElementsAre(AllOf(HasSubstr("data.jsonl: line 2: "), HasSubstr(says)))) << line;
+  }
+  EXPECT_THAT(load(R"({"prompt": "P"})", {.answers = Answers::kOptional}).samples[0].turns[0].answers, IsEmpty());
+}
+
+TEST_F(Dataset, PathsLeadBesideTheFileFirst) {
+  const std::string name = "vlcache_dataset_test_working.png";
+  std::ofstream(name) << "in the working folder";
+  const auto path = [&] {
+    return load(R"({"question": "Q", "answer": "A", "image": ")" + name + R"("})").samples[0].images[0];
+  };
+  EXPECT_EQ(path(), name);
+  std::ofstream(folder_ / name) << "beside the file";
+  EXPECT_EQ(path(), folder_ / name);
+  std::filesystem::remove(name);
+}
+
+TEST_F(Dataset, LargeFiles) {
+  std::string text;
+  for (int i = 0; i < 10'000; ++i)
+    text += R"({"prompt": "P", "answer": "A"})"
+            "\n";
+  EXPECT_EQ(load(text).samples.size(), 10'000u);
+  const std::string line = R"({"answer": "A", "question": ")" + std::string(10'000'000, 'q') + "\"}";
+  EXPECT_EQ(load(line).samples[0].turns[0].question.size(), 10'000'000u);
+  EXPECT_THAT(load(line + "\n{\"prompt\": " + std::string(10'000'000, '[') + "\n").problems,
+              ElementsAre(HasSubstr("line 2: JSON nests deeper")));
+}
+
 TEST_F(Dataset, FileWithoutValidLinesIsAnError) {
   EXPECT_THROW(load(""), Error);
   EXPECT_THROW(load("{}\n"), Error);
-  EXPECT_THROW(load_dataset(folder_ / "none.jsonl", Metric::kExact), Error);
+  EXPECT_THROW(load_dataset(folder_ / "none.jsonl", {}), Error);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace {
 const std::filesystem::path kFixtures = std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/tinydoc";
 
 std::vector<ReuseCase> tinydoc_cases(int32_t n) {
-  return make_reuse_cases(load_dataset(kFixtures / "questions.jsonl", Metric::kExact).samples, n, 7);
+  return make_reuse_cases(load_dataset(kFixtures / "questions.jsonl", {}).samples, n, 7);
 }
 
 TEST(ReuseTuner, EachQuestionIsOneCase) {

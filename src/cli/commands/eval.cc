@@ -181,7 +181,7 @@ void run(const EvalFlags& flags) {
     throw Error(ErrorCode::kInput, "--metric: expected one of " + metric_names() + ", found '" + flags.metric + "'");
   const Checkpoint checkpoint = checkpoint_of(flags.model);
   std::vector<EvalChoice> choices = choices_of(flags, checkpoint);
-  EvalDataset data = load_dataset(flags.data, *metric);
+  EvalDataset data = load_dataset(flags.data, {.metric = *metric});
   for (const std::string& problem : data.problems) std::fprintf(stderr, "left out: %s\n", problem.c_str());
   if (flags.samples > 0 && flags.samples < static_cast<int>(data.samples.size())) {
     std::mt19937_64 random(flags.seed);
@@ -230,7 +230,9 @@ void add_eval_command(const Command& app) {
   const Command command = app.add_command("eval", "Measure how accurate answers stay under KV policies and budgets");
   add_model_flags(command, flags->model, {.policy = false});
   command
-      .add("--data", flags->data, "File of JSON lines {images, question | turns, answer | answers, kind, metric, id}")
+      .add("--data", flags->data,
+           "File of JSON lines {images, question | turns, answer | answers, kind, metric, id}, or of `run --requests` "
+           "with answers")
       .value_name("FILE")
       .required();
   command.add("--kv", flags->policies, "KV policy to evaluate (one per use)")

@@ -105,7 +105,7 @@ void run_one(Engine& engine, const RunFlags& flags, const std::vector<VideoPath>
 class RequestQueue {
  public:
   // fields: what lines leave out.
-  RequestQueue(Engine& engine, const RunFlags& flags, RequestFields fields, RequestBuilder& builder,
+  RequestQueue(Engine& engine, const RunFlags& flags, LineSource& source, RequestFields fields, RequestBuilder& builder,
                TierWarnings& warnings)
       : scheduler_(engine, {.max_running = flags.batch}),
         engine_(engine),
@@ -113,19 +113,28 @@ class RequestQueue {
         warnings_(warnings),
         places_(flags.batch),
         lookahead_(flags.lookahead),
-        source_(flags.requests, interrupted),
-        default_question_{
-            .prompt = "", .images = {}, .videos = {}, .order = "", .system = flags.system, .raw = flags.raw},
+        requests_(flags.requests),
+        source_(source),
+        default_question_{.prompt = "",
+                          .images = {},
+                          .videos = {},
+                          .order = "",
+                          .system = flags.system,
+                          .raw = flags.raw,
+                          .folder = std::filesystem::path(flags.requests).parent_path()},
         default_fields_(std::move(fields)),
         batch_(engine, builder, default_fields_,
                std::filesystem::path(flags.model.model_dir).lexically_normal().filename()) {}
 
-  // Returns how many lines failed.
+  // Returns how many lines failed. Throws Error(kInput) for a file without a request; a client may send none.
   int64_t run() {
     while (true) {
       print_answers();
       const bool more = read_requests();
       if (!scheduler_.step() && !more && lines_.empty()) break;
+    }
+    if (n_lines_ == 0 && requests_ != "-" && !interrupted()) {
+      throw Error(ErrorCode::kInput, "--requests: " + requests_ + ": expected requests, found no line");
     }
     if (n_failed_ > 0) {
       std::fprintf(stderr, "run: %lld of %lld lines failed\n", static_cast<long long>(n_failed_),
@@ -137,6 +146,7 @@ class RequestQueue {
  private:
   // A line in progress: its requests, or the reason why there are none.
   struct Line {
+    int64_t number = 0;               // from 1
     nlohmann::ordered_json id;        // a batch's line: its custom_id
     std::vector<RequestId> requests;  // that run or are queued; several in a batch's line alone
     nlohmann::ordered_json answer;
@@ -158,6 +168,7 @@ class RequestQueue {
     while (n_taken_ < places_ + lookahead_) {
       const bool idle = n_taken_ == 0 && lines_.empty(), ahead = n_taken_ >= places_;
       if (!source_.next(text, /*wait=*/idle)) return !idle;
+      ++number_;
       if (text.find_first_not_of(" \t\r") != std::string::npos) add(text);
       if (ahead) break;
     }
@@ -166,6 +177,7 @@ class RequestQueue {
 
   void add(const std::string& text) {
     Line& line = lines_.emplace_back();
+    line.number = number_;
     try {
       if (std::optional<BatchLine> batch = read_batch_line(text)) return add_batch(*std::move(batch), line);
       RequestLine read = read_request(text, default_question_, default_fields_);
@@ -232,7 +244,7 @@ class RequestQueue {
     }
     nlohmann::ordered_json answer{{"id", line.id}};
     if (line.error) {
-      answer["error"] = line.error->what();
+      answer["error"] = "line " + std::to_string(line.number) + ": " + line.error->what();
     } else {
       answer.update(line.answer);
     }
@@ -253,11 +265,13 @@ class RequestQueue {
   RequestBuilder& builder_;
   TierWarnings& warnings_;
   int places_, lookahead_, n_taken_ = 0;  // requests that run or are queued
-  LineSource source_;
+  const std::string requests_;            // path
+  LineSource& source_;
   Question default_question_;
   RequestFields default_fields_;
   BatchReader batch_;
   std::deque<Line> lines_;
+  int64_t number_ = 0;                  // the last line read
   int64_t n_lines_ = 0, n_failed_ = 0;  // that have been answered
 };
 
@@ -275,6 +289,8 @@ void run(const RunFlags& flags) {
                 "run: -i and -v go with a PROMPT; with --requests every line names its own images and videos");
   }
   watch_interrupts();
+  std::optional<LineSource> source;  // opened before the model is read
+  if (!flags.requests.empty()) source.emplace(flags.requests, interrupted);
   const std::vector<VideoPath> videos = probed_videos(flags.media.videos, checkpoint);
   TierWarnings warnings;
   const std::unique_ptr<Engine> engine = load_engine(flags.model, checkpoint, {&policy, 1}, &warnings);
@@ -287,7 +303,7 @@ void run(const RunFlags& flags) {
     run_one(*engine, flags, videos, fields, builder);
   } else {
     warn_of_small_budget(flags.model, 0);
-    n_failed = RequestQueue(*engine, flags, fields, builder, warnings).run();
+    n_failed = RequestQueue(*engine, flags, *source, fields, builder, warnings).run();
     if (interrupted()) throw Interrupted();
   }
   std::fflush(stdout);  // the answer comes before prefixes are saved for the next run
@@ -312,7 +328,8 @@ void add_run_command(const Command& app) {
   command
       .add("--requests", flags->requests,
            "File of requests as JSON lines {id, prompt | messages, images, videos, raw, kv, kv_budget, max_tokens, "
-           "...}, or lines of an OpenAI batch {custom_id, url, body}, -: standard input; prints one JSON line per "
+           "...}, questions for `eval --data`, or lines of an OpenAI batch {custom_id, url, body}, -: standard input; "
+           "prints one JSON line per "
            "answer, and exits with 1 if a line failed (default: none)")
       .value_name("FILE");
   command.add("--batch", flags->batch, "Maximum number of --requests computed together").range(1, 4096).show_default();

@@ -35,7 +35,8 @@ std::vector<EvalSample> load_samples(const TuneFlags& flags) {
     throw Error(ErrorCode::kInput, "expected --data FILE.jsonl or --images DIR, found " +
                                        std::string(flags.data.empty() ? "neither" : "both"));
   }
-  if (!flags.data.empty()) return load_dataset(flags.data, Metric::kExact).samples;
+  if (!flags.data.empty())
+    return load_dataset(flags.data, {.metric = Metric::kExact, .answers = Answers::kOptional}).samples;
   std::vector<std::filesystem::path> images;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(flags.images, error)) {

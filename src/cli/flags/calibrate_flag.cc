@@ -1,6 +1,7 @@
 #include "cli/flags/calibrate_flag.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 
 #include "api/request_builder.h"
@@ -36,9 +37,9 @@ auto at_line(const std::string& where, const Read& read) {
   }
 }
 
-Question question_of(const std::string& text) {
+Question question_of(const std::string& text, const std::filesystem::path& folder) {
   static const RequestFields defaults = default_fields({}, {}, Front::kRun);
-  RequestLine line = read_request(text, {}, defaults);
+  RequestLine line = read_request(text, {.prompt = "", .images = {}, .folder = folder}, defaults);
   if (!line.question) throw Error(ErrorCode::kInput, line.error);
   line.question->pdf_text = *line.fields.pdf_text;
   line.question->image_options = image_options(line.fields);
@@ -131,7 +132,7 @@ Calibration calibration(const std::string& file, const std::string& weights) {
     CalibrationLine& line = lines->emplace_back();
     line.where = file + ":" + std::to_string(number);
     at_line(line.where, [&] {
-      line.question = question_of(text);
+      line.question = question_of(text, std::filesystem::path(file).parent_path());
       hash.add(std::ssize(text));
       hash.add(std::as_bytes(std::span(text)));
       add_media(line.question, hash);

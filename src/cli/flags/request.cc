@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <array>
 
+#include "analysis/question_line.h"
 #include "api/json_fields.h"
 #include "api/messages/any_part.h"
 #include "api/messages/chat_request.h"
 #include "api/reuse_choice.h"
 #include "base/error.h"
-#include "base/file_url.h"
 #include "base/json.h"
 #include "base/json_text.h"
 #include "base/nearest.h"
@@ -20,22 +20,11 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 // Keys of a line besides the request fields.
-constexpr std::array kOwnKeys{"id", "prompt", "messages", "images", "videos", "raw", "system"};
+constexpr std::array kOwnKeys{"id", "prompt", "question", "messages", "images", "image", "videos", "raw", "system"};
+// Of questions for `eval --data`; a request needs none of them.
+constexpr std::array kEvalKeys{"answer", "answers", "kind", "metric", "turns"};
 
 [[noreturn]] void fail(const std::string& what) { throw Error(ErrorCode::kInput, "request: " + what); }
-
-// The system would end the name at a NUL and open another file.
-std::string checked_path(std::string path) {
-  if (const std::optional<std::string> named = path_of_file_url(path)) {
-    path = *named;
-  } else if (path.starts_with("file://")) {
-    path.erase(0, 7);
-  }
-  if (path.find('\0') != std::string::npos) {
-    fail("an image's path: expected no NUL character, found one after '" + path.substr(0, path.find('\0')) + "'");
-  }
-  return path;
-}
 
 // The PDF within a part of OpenAI's, as a data URI.
 std::optional<std::string> file_in(const OrderedJson& part) {
@@ -49,7 +38,7 @@ std::optional<std::string> file_in(const OrderedJson& part) {
 std::optional<std::string> path_of(const OrderedJson& part) {
   if (std::optional<std::string> file = file_in(part)) return file;
   std::string made;
-  if (const std::string* path = source_of_image(part, made)) return checked_path(*path);
+  if (const std::string* path = source_of_image(part, made)) return checked_path(*path, "request");
   for (const char* key : {"image", "image_url", "path", "url"}) {
     if (part.contains(key)) fail("messages: an image's part: expected a path as " + std::string(key));
   }
@@ -68,7 +57,7 @@ void read_choice(const OrderedJson& object, VideoChoice& choice) {
 VideoPath video_at(const OrderedJson& source) {
   VideoPath video;
   if (source.is_string()) {
-    const std::string path = checked_path(source.get<std::string>());
+    const std::string path = checked_path(source.get<std::string>(), "request");
     video.video = is_data_uri(path) ? VideoArgument{.path = path, .choice = {}} : parse_video_argument(path);
     return video;
   }
@@ -76,7 +65,7 @@ VideoPath video_at(const OrderedJson& source) {
   if (!source.is_array() || source.empty() || !std::ranges::all_of(source, is_text)) {
     fail("a video: expected a path, or a list of paths of its frames");
   }
-  for (const OrderedJson& frame : source) video.frames.push_back(checked_path(frame.get<std::string>()));
+  for (const OrderedJson& frame : source) video.frames.push_back(checked_path(frame.get<std::string>(), "request"));
   return video;
 }
 
@@ -206,21 +195,9 @@ void read_messages(OrderedJson given, Question& q) {
   q.videos = videos.all();
 }
 
-std::vector<std::string> strings(const JsonObject& o, std::string_view key) {
-  const Json* value = o.find(key);
-  std::vector<std::string> out;
-  if (value == nullptr) return out;
-  if (value->is_string()) return {value->get<std::string>()};
-  if (!value->is_array()) o.fail(key, "a string or a list of strings");
-  for (const Json& item : *value) {
-    if (!item.is_string()) o.fail(key, "a list of strings");
-    out.push_back(item.get<std::string>());
-  }
-  return out;
-}
-
 void check_keys(const OrderedJson& object) {
   std::vector<std::string> known(kOwnKeys.begin(), kOwnKeys.end());
+  known.insert(known.end(), kEvalKeys.begin(), kEvalKeys.end());
   for (const RequestField& field : request_fields()) {
     if (field.line) known.emplace_back(field.name);
   }
@@ -229,6 +206,14 @@ void check_keys(const OrderedJson& object) {
     std::string all;
     for (const std::string& k : known) all += (all.empty() ? "" : ", ") + k;
     fail("unknown key '" + key + "'" + did_you_mean(key, known) + "; known are " + all);
+  }
+}
+
+void resolve_paths(Question& q) {
+  for (std::string& image : q.images) image = resolved_path(q.folder, image);
+  for (VideoPath& video : q.videos) {
+    if (video.frames.empty()) video.video.path = resolved_path(q.folder, video.video.path);
+    for (std::string& frame : video.frames) frame = resolved_path(q.folder, frame);
   }
 }
 
@@ -242,15 +227,19 @@ Question parse_question(OrderedJson object, const Question& defaults) {
   const JsonObject o(json, "request");
   q.raw = o.boolean("raw", q.raw);
   q.system = o.string("system", q.system);
-  if (o.has("prompt") != messages.is_null())
-    fail(std::string("expected either prompt or messages, found ") + (o.has("prompt") ? "both" : "neither"));
-  for (std::string& path : strings(o, "images")) q.images.push_back(checked_path(std::move(path)));
-  if (o.has("prompt")) {
-    q.prompt = o.string("prompt");
+  if (o.has("turns")) fail("turns: expected a question on each line; eval --data alone asks several turns");
+  std::optional<std::string> asked = asked_text(o);
+  if (asked.has_value() != messages.is_null()) {
+    fail(std::string("expected either prompt (or question) or messages, found ") + (asked ? "both" : "neither"));
+  }
+  for (std::string& path : image_paths(o)) q.images.push_back(checked_path(std::move(path), "request"));
+  if (asked) {
+    q.prompt = *std::move(asked);
   } else {
     if (q.raw) fail("raw takes a prompt, not messages");
     read_messages(std::move(messages), q);
   }
+  resolve_paths(q);
   return q;
 }
 

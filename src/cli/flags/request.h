@@ -1,6 +1,7 @@
 // Reads a request as a user writes it, on the command line or as a line of JSON, and prepares its prompt.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -38,7 +39,8 @@ struct Question {
   std::string order;
   std::string system;  // first message, with `prompt`
   bool raw = false;
-  bool pdf_text = false;  // the texts of pages of PDFs, too
+  std::filesystem::path folder = {};  // with the file of lines, for relative paths (resolved_path)
+  bool pdf_text = false;              // the texts of pages of PDFs, too
   ImageOptions image_options{};
 };
 
@@ -51,8 +53,9 @@ struct RequestLine {
   std::string error;  // why there is no question
 };
 
-// {id, prompt | messages, images, videos, raw, system, and request fields}; missing keys come from `defaults` (system,
-// raw, and the fields). A message's part may name its image: {"type": "image", "image": PATH} or {"type": "image_url",
+// {id, prompt | question | messages, images | image, videos, raw, system, and request fields}; missing keys come from
+// `defaults` (system, raw, folder, and the fields). A question of `eval --data` is a request, too: its answers are
+// ignored. A message's part may name its image: {"type": "image", "image": PATH} or {"type": "image_url",
 // "image_url": {"url": PATH}}, and its video likewise, beside fps and max_frames: {"type": "video", "video": PATH, or
 // [PATH, ...] for frames}. Parts without one take those of `images` and `videos` in order. Unknown keys are errors, so
 // that a typo does not silently change the request.

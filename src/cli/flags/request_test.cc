@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <map>
 
 #include "cli/flags/batch_line.h"
@@ -191,6 +192,41 @@ TEST(Request, ImagesBesideTheTextOfAMessage) {
               HasSubstr("messages[0].images: expected a list of paths"));
   EXPECT_THAT(error_of(R"({"messages": [{"role": "system", "content": "q", "images": ["a.png"]}]})"),
               HasSubstr("messages[0].images: expected none"));
+}
+
+TEST(Request, QuestionsForEvalAreRequests) {
+  const RequestLine line = read(R"({"id": "i", "image": "a.png", "question": "Q?", "answer": "A", "answers": ["A", "B"],
+      "kind": "k", "metric": "anls"})");
+  EXPECT_EQ(line.question->prompt, "Q?");
+  EXPECT_THAT(line.question->images, ElementsAre("a.png"));
+  for (const auto& [text, says] : std::map<std::string, std::string>{
+           {R"({"question": "Q", "prompt": "Q"})", "request: expected either question or prompt, found both"},
+           {R"({"prompt": "Q", "image": "a", "images": "b"})", "request: expected either images or image, found both"},
+           {R"({"question": "Q", "messages": []})", "or messages, found both"},
+           {R"({"answer": "A"})", "or messages, found neither"},
+           {R"({"turns": [{"question": "Q"}]})", "turns: expected a question on each line"},
+           {R"({"question": 3})", "question: expected a string, found 3"},
+           {R"({"question": "Q", "anwser": "A"})", "did you mean 'answer'"}}) {
+    EXPECT_THAT(error_of(text), HasSubstr(says)) << text;
+  }
+}
+
+TEST(Request, RelativePathsLeadBesideTheFileOfLines) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "vlcache_request_test";
+  std::filesystem::create_directories(folder);
+  for (const char* name : {"a.png", "b.pdf", "c.mp4"}) std::ofstream(folder / name) << "x";
+  const Question defaults{.prompt = "", .images = {}, .folder = folder};
+  const Question q = *read(R"({"prompt": "p", "images": ["a.png", "b.pdf#2-3", "/a.png", "data:image/png;base64,AA=="],
+      "videos": ["c.mp4", ["a.png", "no.png"]]})",
+                           defaults)
+                          .question;
+  EXPECT_THAT(q.images, ElementsAre(folder / "a.png", folder / "b.pdf#2-3", "/a.png", "data:image/png;base64,AA=="));
+  EXPECT_EQ(q.videos[0].video.path, folder / "c.mp4");
+  EXPECT_THAT(q.videos[1].frames, ElementsAre(folder / "a.png", folder / "no.png"));
+  const Question in_parts =
+      *read(R"({"messages": [{"role": "user", "content": [{"type": "image", "image": "a.png"}]}]})", defaults).question;
+  EXPECT_THAT(in_parts.images, ElementsAre(folder / "a.png"));
+  std::filesystem::remove_all(folder);
 }
 
 TEST(BatchLine, ReadsTheServersEndpoints) {
