@@ -75,10 +75,8 @@ class ResultLog {
  public:
   ResultLog(std::filesystem::path folder, const nlohmann::ordered_json& settings, bool restart)
       : folder_(std::move(folder)) {
-    std::error_code error;
-    std::filesystem::create_directories(folder_, error);
-    if (error) throw Error(ErrorCode::kIo, folder_.string() + ": cannot be made: " + error.message());
     const std::filesystem::path path = folder_ / "settings.json", samples = folder_ / "samples.jsonl";
+    make_folder_of(samples);
     if (!restart && std::filesystem::exists(path)) {
       if (parse_ordered_json(read_text_file(path), path.string()) != settings) {
         throw Error(ErrorCode::kInput, folder_.string() +
@@ -103,11 +101,7 @@ class ResultLog {
     }
     flush();
   }
-  void write(const std::string& name, const std::string& text) const {
-    std::ofstream file(folder_ / name);
-    file << text;
-    if (!file.flush()) throw Error(ErrorCode::kIo, (folder_ / name).string() + ": writing failed (is the disk full?)");
-  }
+  void write(const std::string& name, const std::string& text) const { write_file(folder_ / name, text); }
 
  private:
   // A sample whose lines were incomplete when the program was killed is computed again.

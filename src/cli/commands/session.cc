@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/os/private_folder.h"
 #include "io/image/image.h"
 #include "store/disk/files.h"
 
@@ -31,8 +32,10 @@ bool is_name(std::string_view name) {
 }
 
 void make_folder(const fs::path& dir) {
-  if (mkdir(dir.c_str(), 0700) == 0 || errno == EEXIST) return;
-  throw Error(ErrorCode::kIo, dir.string() + ": the session's folder cannot be made: " + std::strerror(errno));
+  if (const int error = make_private_folders(dir)) {
+    throw Error(ErrorCode::kIo, dir.string() + ": the session's folder cannot be made: " + std::strerror(error) +
+                                    "; name another with --cache-disk");
+  }
 }
 
 void write_whole(const fs::path& path, std::span<const std::byte> bytes) {
@@ -179,7 +182,6 @@ Session::Session(const fs::path& folder, std::string_view name) : dir_(folder / 
     throw Error(ErrorCode::kInput,
                 "--session: expected up to 64 letters, digits, - and _, found '" + std::string(name) + "'");
   }
-  make_folder(folder);
   make_folder(dir_);
   const fs::path lock = dir_ / "lock";
   lock_ = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);

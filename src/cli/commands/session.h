@@ -27,9 +27,8 @@ struct SessionState {
 
 class Session {
  public:
-  // Opens a session in a folder of sessions, which is created if only its last component is missing; exclusive to this
-  // process until it is destroyed. Throws Error(kInput) for an invalid name, or a session that is open elsewhere;
-  // Error(kIo).
+  // Opens a session in a folder of sessions, which is created if it is missing; exclusive to this process until it is
+  // destroyed. Throws Error(kInput) for an invalid name, or a session that is open elsewhere; Error(kIo).
   Session(const std::filesystem::path& folder, std::string_view name);
   ~Session();
   Session(const Session&) = delete;

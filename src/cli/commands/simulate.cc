@@ -83,6 +83,7 @@ nlohmann::ordered_json request_json(const char* policy, const ReplayOptions& opt
 }
 
 void run(const SimulateFlags& flags) {
+  if (!flags.each.empty()) make_folder_of(flags.each);
   const Trace trace = parse_trace(read_text_file(flags.trace), flags.trace, flags.block);
   for (const std::string& problem : trace.problems) std::fprintf(stderr, "left out: %s\n", problem.c_str());
   if (trace.requests.empty()) throw Error(ErrorCode::kInput, flags.trace + ": no request in it");

@@ -20,8 +20,10 @@ struct HeadFlags {
 
 void tune_heads(const HeadFlags& flags) {
   watch_interrupts();
-  if (!flags.output.empty()) make_folder_of(flags.output);
   const Checkpoint checkpoint = checkpoint_of(flags.model);
+  const std::filesystem::path path =
+      flags.output.empty() ? checkpoint.companion(kHeadFileName) : std::filesystem::path(flags.output);
+  make_folder_of(path);  // before anything is computed
   const std::unique_ptr<Engine> engine = load_engine(flags.model, checkpoint);
   const auto begin = Clock::now();
   HeadScores scores;
@@ -34,8 +36,6 @@ void tune_heads(const HeadFlags& flags) {
   }
   if (interrupted()) throw Interrupted();
   scores.model = checkpoint.fingerprint();
-  const std::filesystem::path path =
-      flags.output.empty() ? checkpoint.companion(kHeadFileName) : std::filesystem::path(flags.output);
   write_file(path, head_scores_json(scores));
   std::printf("%s\n", heads_verdict(scores).c_str());
   const auto best = [](const HeadMatrix& m) {

@@ -128,7 +128,10 @@ void tune(const TuneFlags& flags) {
                 "with some of it");
   }
   if (!flags.looking.empty()) parse_reuse_chooser(flags.looking);
-  if (!flags.output.empty()) make_folder_of(flags.output);
+  const Checkpoint checkpoint = checkpoint_of(flags.model);
+  const std::filesystem::path path =
+      flags.output.empty() ? checkpoint.companion(kReusePlanName) : std::filesystem::path(flags.output);
+  make_folder_of(path);  // before anything is computed
   const auto begin = Clock::now();
   watch_interrupts();
   Progress progress;
@@ -140,9 +143,6 @@ void tune(const TuneFlags& flags) {
   const std::span all(cases);
   const std::span compared =
       all.subspan(n_profiled, std::min(cases.size() - n_profiled, static_cast<size_t>(flags.compared)));
-  const Checkpoint checkpoint = checkpoint_of(flags.model);
-  const std::filesystem::path path =
-      flags.output.empty() ? checkpoint.companion(kReusePlanName) : std::filesystem::path(flags.output);
   ReusePlan plan{.model = checkpoint.fingerprint(),
                  .form = form.name(),
                  .weights = weights_form(flags.model, checkpoint),

@@ -238,14 +238,16 @@ EngineOptions engine_options(const ModelFlags& flags) {
 void make_folder_of(const std::filesystem::path& path) {
   std::error_code error;
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
-  if (error) throw Error(ErrorCode::kIo, path.string() + ": its folder cannot be made: " + error.message());
+  if (error)
+    throw Error(ErrorCode::kIo,
+                path.string() + ": its folder cannot be made: " + error.message() + "; name another path");
   if (std::filesystem::is_directory(path, error)) {
     throw Error(ErrorCode::kInput, path.string() + ": expected the name of a file; this is a folder");
   }
   const bool exists = std::filesystem::exists(path, error);
   if (exists && !std::filesystem::is_regular_file(path, error)) return;  // a device or a pipe
   const File tried(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
-  if (!tried) throw Error(ErrorCode::kIo, errno_text(path.string() + ": cannot be written"));
+  if (!tried) throw Error(ErrorCode::kIo, errno_text(path.string() + ": cannot be written") + "; name another path");
   if (!exists) unlink(path.c_str());
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/format.h"
+#include "base/os/private_folder.h"
 #include "base/sha256.h"
 
 namespace vlcache {
@@ -59,15 +60,6 @@ int64_t total_of(const std::vector<Found>& files) {
   int64_t bytes = 0;
   for (const Found& file : files) bytes += file.bytes;
   return bytes;
-}
-
-// Creates the missing part of the path for the user alone.
-void make_private_folders(const fs::path& folder) {
-  fs::path so_far;
-  for (const fs::path& part : folder) {
-    so_far /= part;
-    mkdir(so_far.c_str(), 0700);  // the file's writer finds out whether it is there now
-  }
 }
 
 // Bytes that users may still write there; a huge number if that is not known.

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/format.h"
+#include "base/os/private_folder.h"
 
 namespace vlcache {
 
@@ -23,12 +24,14 @@ AccessLog::~AccessLog() {
 
 std::FILE* AccessLog::open() const {
   if (file_ == "-") return stdout;
+  make_private_folders(file_.parent_path());  // open() says why there is none
   const int fd = ::open(file_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
   std::FILE* opened = fd < 0 ? nullptr : fdopen(fd, "a");
   if (opened == nullptr) {
     const std::string why = std::strerror(errno);
     if (fd >= 0) close(fd);
-    throw Error(ErrorCode::kIo, "--access-log: " + file_.string() + ": " + why);
+    throw Error(ErrorCode::kIo,
+                "--access-log: " + file_.string() + ": cannot be written: " + why + "; name another file");
   }
   return opened;
 }

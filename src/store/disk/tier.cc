@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 #include "base/error.h"
+#include "base/os/private_folder.h"
 
 namespace vlcache {
 namespace {
@@ -29,11 +31,10 @@ fs::path prepared(const DiskTierOptions& options) {
   if (dir.empty()) throw Error(ErrorCode::kInput, "cache directory: expected a path, found nothing");
   if (options.max_bytes <= 0 || options.ttl_ms < 0)
     throw Error(ErrorCode::kInput, dir + ": expected a positive limit of bytes and no negative time to live");
-  if (mkdir(dir.c_str(), 0700) != 0 && errno != EEXIST)
-    throw Error(ErrorCode::kInput, errno_text(dir + ": the cache directory cannot be made (only its last part is)"));
-  struct stat status {};
-  if (stat(dir.c_str(), &status) != 0 || !S_ISDIR(status.st_mode))
-    throw Error(ErrorCode::kInput, dir + ": expected a directory for the cache, found something else");
+  if (const int error = make_private_folders(options.dir)) {
+    throw Error(ErrorCode::kInput, dir + ": the cache folder cannot be made: " + std::strerror(error) +
+                                       "; name a folder to which you may write");
+  }
   remove_stale_files(options.dir);
   remove_stale_files_in(options.dir);  // left by probes
   return options.dir;

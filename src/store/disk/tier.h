@@ -27,7 +27,7 @@ struct DiskTierOptions {
 
 class DiskTier final : public KvTier {
  public:
-  // Creates the directory if only its last part is missing, and removes files that dead writers left in it. Throws
+  // Creates the directory and its parents if they are missing, and removes files that dead writers left in it. Throws
   // Error(kInput) if it is no directory and cannot be created, or if the limit is not positive.
   explicit DiskTier(const DiskTierOptions& options);
 
