@@ -75,12 +75,14 @@ OrderedJson timings_json(const Timings& t) {
 }
 
 OrderedJson kv_json(const KvReport& kv) {
-  return {{"mode", kv.mode},
-          {"acted_after_tokens", kv.n_before_acting < 0 ? OrderedJson() : OrderedJson(kv.n_before_acting)},
-          {"bytes", kv.bytes},
-          {"prompt_bytes", kv.prompt_bytes},
-          {"peak_bytes", kv.peak_bytes},
-          {"slots", kv.slots}};
+  OrderedJson json{{"mode", kv.mode},
+                   {"acted_after_tokens", kv.n_before_acting < 0 ? OrderedJson() : OrderedJson(kv.n_before_acting)},
+                   {"bytes", kv.bytes},
+                   {"prompt_bytes", kv.prompt_bytes},
+                   {"peak_bytes", kv.peak_bytes},
+                   {"slots", kv.slots}};
+  if (std::string why = not_compressed_text(kv, "kv draft"); !why.empty()) json["not_compressed"] = std::move(why);
+  return json;
 }
 
 OrderedJson preemptions_json(const Preemptions& p) {
@@ -107,6 +109,12 @@ OrderedJson kept_json(const std::vector<KeptImage>& images) {
 }
 
 }  // namespace
+
+std::string not_compressed_text(const KvReport& kv, std::string_view draft) {
+  if (kv.n_before_acting >= 0) return "";
+  return "the answer ended within " + std::to_string(kv.acts_after_tokens) + " tokens; " + std::string(draft) +
+         " compresses the prompt";
+}
 
 OrderedJson totals_json(const CacheTotals& totals) {
   const auto cache_json = [](const CacheTotals::Cache& cache) {

@@ -23,6 +23,19 @@ TEST(Answer, ReportsTheKeptTokensOfImages) {
   EXPECT_FALSE(served_json(GenerateResult(), /*explain=*/true)["kv"].contains("images"));
 }
 
+TEST(Answer, SaysWhyNothingWasCompressed) {
+  GenerateResult result;
+  result.kv.acts_after_tokens = 32;
+  EXPECT_EQ(not_compressed_text(result.kv, "--kv draft"), "");
+  EXPECT_FALSE(served_json(result, /*explain=*/false)["kv"].contains("not_compressed"));
+  result.kv.n_before_acting = -1;
+  const std::string why = "the answer ended within 32 tokens; kv draft compresses the prompt";
+  EXPECT_EQ(served_json(result, /*explain=*/false)["kv"]["not_compressed"], why);
+  EXPECT_EQ(result_json(result, CacheTotals())["kv"]["not_compressed"], why);
+  result.kv.n_before_acting = 32;
+  EXPECT_FALSE(result_json(result, CacheTotals())["kv"].contains("not_compressed"));
+}
+
 // A stream's client counts as gone with 1 MiB unread: no piece of the stream may be that large.
 TEST(Answer, StaysSmallForAnyNumberOfImageTokens) {
   GenerateResult result;

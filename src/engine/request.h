@@ -164,6 +164,7 @@ struct KvReport {
   // Tokens of the answer that were computed before the policy acted; -1: the answer ended before that. 0 also for
   // policies that never act.
   int32_t n_before_acting = 0;
+  int32_t acts_after_tokens = 0;  // Policy::acts_after_tokens
   int64_t peak_bytes = 0;
   std::vector<std::vector<int32_t>> slots;  // [layer][kv head]
   std::vector<KeptImage> images;            // if requested: what is left of them at the end

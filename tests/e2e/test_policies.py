@@ -72,17 +72,20 @@ class Policies(ProgramTest):
             full, own = self.json(*short), self.json(*short, "--kv-budget", "0.1")
             self.assertEqual((own["token_ids"], own["text"]), (full["token_ids"], full["text"]), sampler)
             self.assertIsNone(own["kv"]["acted_after_tokens"])
+            self.assertEqual(own["kv"]["not_compressed"], "the answer ended within 64 tokens; kv draft compresses the prompt")
+            self.assertNotIn("not_compressed", full["kv"])
         long = [*ASK, "--max-tokens", "90", "--ignore-eos", QUESTION]
         full, own = self.json(*long), run(*long, "--kv-budget", "0.1", "--explain")
         self.assertIn("compressed after 64 tokens of the answer", own.stderr)
         own = json.loads(own.stdout)
         self.assertEqual((own["token_ids"][:65], own["kv"]["acted_after_tokens"]), (full["token_ids"][:65], 64))
+        self.assertNotIn("not_compressed", own["kv"])
         self.assertGreater(own["timings_ms"]["gap"], 0)
         slots = [head for layer in own["kv"]["slots"] for head in layer]
         self.assertEqual(sum(slots), (int(0.1 * own["tokens"]["prompt"] + 0.5) + 89) * len(slots))
         p = run("chat", "-m", MODEL, "-i", PAGE, "--kv-budget", "0.3", "--max-tokens", "8", "--temperature", "0", "--explain",
                 stdin=f"{QUESTION}\nWhat is the DATE?\n/quit\n")
-        self.assertEqual((p.returncode, p.stderr.count("the answer ended before the policy acted")), (0, 2), p.stderr)
+        self.assertEqual((p.returncode, p.stderr.count("KV: not compressed: the answer ended within 64 tokens; --kv draft compresses the prompt")), (0, 2), p.stderr)
 
     def test_very_small_budgets_are_read_back(self):
         says = {"2": "2: 2 slots per layer and kv head of {n}; expect wrong answers below 16; for two percent write 2%",

@@ -7,6 +7,7 @@
 #include <span>
 #include <type_traits>
 
+#include "api/result_json.h"
 #include "base/error.h"
 #include "base/format.h"
 #include "base/json.h"
@@ -286,12 +287,16 @@ std::string media_text(std::span<const CacheReport::Image> images) {
   return text;
 }
 
+std::string not_compressed(const GenerateResult& result) {
+  return "not compressed: " + not_compressed_text(result.kv, "--kv draft");
+}
+
 }  // namespace
 
 std::string explanation(const GenerateResult& result, const CacheTotals& totals, const ReuseChoice& reuse) {
   std::string text = prompt_text(result);
   text += media_text(result.cache.images);
-  if (result.kv.n_before_acting < 0) text += "KV: the answer ended before the policy acted; all of it was kept\n";
+  if (result.kv.n_before_acting < 0) text += "KV: " + not_compressed(result) + "\n";
   if (result.kv.n_before_acting > 0) {
     text += format("KV: compressed after %d tokens of the answer; the next token came %.0f ms after them\n",
                    result.kv.n_before_acting, result.timings.gap_ms);
@@ -328,7 +333,8 @@ std::string summary(const GenerateResult& result) {
   } else {
     line += format("%zu token%s | ", n, n == 1 ? "" : "s");
   }
-  return line + format("KV %.1f MiB (%s)", static_cast<double>(result.kv.bytes) / 1048576.0, result.kv.mode.c_str());
+  line += format("KV %.1f MiB (%s)", static_cast<double>(result.kv.bytes) / 1048576.0, result.kv.mode.c_str());
+  return result.kv.n_before_acting < 0 ? line + ", " + not_compressed(result) : line;
 }
 
 }  // namespace vlcache

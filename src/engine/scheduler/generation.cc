@@ -356,7 +356,10 @@ void Generation::after_policy(bool compressed) {
     // The KV that is compressed later is cached only if it is to stay as it was (keep_exact).
     if (!s.acts_later()) keep_prefix(/*whole_pages=*/true);
   }
-  if (s.acts_later()) result_.kv.n_before_acting = -1;
+  if (s.acts_later()) {
+    result_.kv.n_before_acting = -1;
+    result_.kv.acts_after_tokens = s.policy().acts_after_tokens();
+  }
   const bool after_tokens = compressed && result_.kv.n_before_acting < 0;  // no rule, which joins slots now and then
   if (after_tokens) {
     result_.kv.n_before_acting = s.n_done() - s.prompt_shape().n_tokens;

@@ -64,7 +64,7 @@ function figures(answer) {
       ['tokens', `${count(usage.prompt_tokens, 'token')} of prompt, ${usage.completion_tokens} of answer`],
       ['from the cache', `${usage.prompt_tokens_details.cached_tokens} of ${usage.prompt_tokens} prompt tokens` + (cache.prefix_reason ? ` (not more: ${cache.prefix_reason})` : '')],
       ...cache.images.map(pictureFacts),
-      ['policy', kv.mode],
+      ['policy', kv.mode + (kv.not_compressed ? ` (not compressed: ${kv.not_compressed})` : '')],
       ['memory (KV)', `${bytes(kv.peak_bytes)} at most, ${bytes(kv.bytes)} at the end; ${bytes(kv.prompt_bytes)} with tables after the prompt`],
     ]),
     budgetBars(kv.slots ?? [], usage.prompt_tokens + usage.completion_tokens - 1),
