@@ -308,7 +308,7 @@ class FixturePrompts {
   std::map<std::string, std::unique_ptr<Engine>> engines_;
 };
 
-// `vlcache@paper` keeps what a scalar implementation of the paper keeps, given transformers' own attention maps
+// `vl-cache@paper` keeps what a scalar implementation of the paper keeps, given transformers' own attention maps
 // (tools/fixtures/policies/paper.py).
 TEST(VlCachePaper, MatchesTheAlgorithmOfThePaper) {
   const Json fixture = load_json(fixtures().parent_path() / "policies/paper.json");
@@ -317,7 +317,7 @@ TEST(VlCachePaper, MatchesTheAlgorithmOfThePaper) {
   for (const Json& c : fixture["cases"]) {
     const std::string model = c["model"];
     SCOPED_TRACE(model + " at " + c["budget"].dump());
-    const auto sequence = prompts.compute(model, "vlcache@paper", c["budget"].dump());
+    const auto sequence = prompts.compute(model, "vl-cache@paper", c["budget"].dump());
     EXPECT_EQ(sequence->prompt_shape().n_after_vision, c["tau"].get<int32_t>());
     for (size_t layer = 0; layer < c["layers"].size(); ++layer) {
       for (size_t head = 0; head < c["layers"][layer].size(); ++head) {

@@ -17,8 +17,8 @@ using testing::Not;
 
 const std::vector<EvalChoice>& choices() {
   static const std::vector<EvalChoice> all{{"full", "", parse_policy("full")},
-                                           {"vlcache", "0.2", parse_policy("vlcache", "0.2")},
-                                           {"vlcache", "0.1", parse_policy("vlcache", "0.1")}};
+                                           {"vl-cache", "0.2", parse_policy("vl-cache", "0.2")},
+                                           {"vl-cache", "0.1", parse_policy("vl-cache", "0.1")}};
   return all;
 }
 
@@ -55,7 +55,7 @@ TEST(EvalTable, MatchesHandComputedValues) {
   EXPECT_EQ(low.error, "no room");
   EXPECT_EQ(low.n_lost, 2);
   EXPECT_EQ(low.n_gained, 0);
-  EXPECT_EQ(low.given, "vlcache");
+  EXPECT_EQ(low.given, "vl-cache");
   EXPECT_DOUBLE_EQ(low.same_tokens, 0.5);
   EXPECT_DOUBLE_EQ(low.by_kind.at("a<b"), 0.5);
   EXPECT_EQ(make_table(choices(), results(), /*later_turns=*/true, 1).n_turns, 1);
@@ -63,10 +63,10 @@ TEST(EvalTable, MatchesHandComputedValues) {
 
 TEST(EvalTable, IsWrittenInEveryFormat) {
   const EvalTable table = make_table(choices(), results(), false, 1);
-  EXPECT_THAT(to_markdown(table), HasSubstr("| post_vision+vlcache | 0.1 | 25.0 |"));
-  EXPECT_THAT(to_csv(table), HasSubstr("\"post_vision+vlcache\",0.2,4,0,0.75,"));
+  EXPECT_THAT(to_markdown(table), HasSubstr("| post_vision+vl-cache | 0.1 | 25.0 |"));
+  EXPECT_THAT(to_csv(table), HasSubstr("\"post_vision+vl-cache\",0.2,4,0,0.75,"));
   EXPECT_EQ(to_json(table)["lines"][2]["failed"], 1);
-  EXPECT_THAT(safe_budgets(table, 0.98), HasSubstr("post_vision+vlcache: --kv-budget 0.2 keeps 100.0 %"));
+  EXPECT_THAT(safe_budgets(table, 0.98), HasSubstr("post_vision+vl-cache: --kv-budget 0.2 keeps 100.0 %"));
   EXPECT_THAT(safe_budgets(make_table(choices(), results(), true, 1), 1.0), HasSubstr("--kv-budget 0.1"));
   std::vector<EvalSample> samples(4);
   for (size_t i = 0; i < 4; ++i) {
@@ -77,8 +77,8 @@ TEST(EvalTable, IsWrittenInEveryFormat) {
   EXPECT_THAT(page, HasSubstr("Q &amp; A?"));
   EXPECT_THAT(page, HasSubstr("&lt;y&gt;"));
   EXPECT_THAT(page, HasSubstr("<svg"));
-  EXPECT_THAT(page, HasSubstr("<tr class=\"best\"><td>post_vision+vlcache</td><td>0.2</td>"));
-  EXPECT_LT(page.find("class=\"verdict\"><strong>Keep 20 %: <code>vlcache</code> lost nothing"), page.find("<table"));
+  EXPECT_THAT(page, HasSubstr("<tr class=\"best\"><td>post_vision+vl-cache</td><td>0.2</td>"));
+  EXPECT_LT(page.find("class=\"verdict\"><strong>Keep 20 %: <code>vl-cache</code> lost nothing"), page.find("<table"));
   EXPECT_THAT(page, HasSubstr("whole pages of 64 slots"));
   EXPECT_THAT(page, Not(HasSubstr("http://www.example")));
 }

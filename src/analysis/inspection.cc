@@ -193,8 +193,8 @@ void note_kept(const KeepPlan& plan, const std::vector<int32_t>& stay, const Pol
 Inspection inspect(Engine& engine, Prompt prompt, PolicyPtr policy, int32_t max_tokens) {
   const bool selects = !policy->vision_layers().empty(), drops_rows = policy->row_dropper() != nullptr;
   if (!selects && !drops_rows && !acts_after_prompt(*policy)) {
-    throw Error(ErrorCode::kInput, "inspect: '" + policy->name() +
-                                       "' evicts nothing after a prompt; choose one that does, such as vlcache");
+    throw Error(ErrorCode::kInput,
+                "inspect: '" + policy->name() + "' evicts nothing after a prompt; choose one that does, such as draft");
   }
   Inspection out;
   const PromptShape shape = prompt.shape();

@@ -206,7 +206,7 @@ const std::array kFields = std::to_array<RequestField>({
     {.name = "kv",
      .member = &F::kv,
      .help = "KV cache policy: full (keep all), none (recompute every step), static (keep all, in slots reserved up "
-             "front), streaming (sinks and a sliding window), or a policy that evicts, such as vlcache, pointer or "
+             "front), streaming (sinks and a sliding window), or a policy that evicts, such as draft, vl-cache or "
              "snapkv:w=16+pyramid; `vlcache policies` lists all (default: full, or auto if a budget is given)",
      .flag = "--kv,--kv-mode",
      .value_name = "POLICY",

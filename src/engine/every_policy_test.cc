@@ -208,7 +208,7 @@ TEST(ByteBudget, IsNeverExceeded) {
   const std::unique_ptr<Engine> engine = make_engine(kPolicyLayers);
   const Prompt prompt = with_image(*engine, 300);
   const auto page = engine->new_sequence(prompt, parse_policy("full"))->cache().page_bytes(0);
-  for (const char* policy : {"post_vision+uniform", "vlcache", "adakv", "snapkv+zigzag"}) {
+  for (const char* policy : {"post_vision+uniform", "vl-cache", "adakv", "snapkv+zigzag"}) {
     for (const int64_t n_pages : {6, 13, 1000}) {
       const auto s = engine->new_sequence(prompt, parse_policy(policy, std::to_string(n_pages * page + 5) + "B"));
       compute(*engine, *s, 512);

@@ -47,7 +47,7 @@ TEST(Eviction, ReturnsMemoryToTheSystem) {
   const int64_t full_kv = int64_t{kTokens} * 3 * kKvHeads * 2 * kHeadDim * int64_t{sizeof(float)};
   Request request;
   request.prompt = engine->prepare_tokens(random_tokens(kTokens));
-  request.policy = parse_policy("vlcache", "0.1");
+  request.policy = parse_policy("vl-cache", "0.1");
   request.options.max_tokens = 2;
   request.options.ignore_eos = true;
   Scheduler scheduler(*engine);

@@ -118,9 +118,10 @@ void Parameters::inherit_preset(const Parameters& other) {
   inherited_ = true;
 }
 
-Parameters Parameters::for_part(std::string_view name) const {
+Parameters Parameters::for_part(std::string_view name, std::string_view preset) const {
   Parameters p = *this;
   p.name_ = name;
+  if (!preset.empty()) p.preset_ = preset;
   return p;
 }
 

@@ -22,8 +22,8 @@ class Parameters {
   const std::string& name() const { return name_; }
   bool has(std::string_view key) const { return values_.contains(key); }
   bool has_preset() const { return !preset_.empty() && !inherited_; }
-  // The same parameters for another part, if a name stands for two.
-  Parameters for_part(std::string_view name) const;
+  // The same parameters for another part, if a name stands for two, with its preset, if it has one.
+  Parameters for_part(std::string_view name, std::string_view preset = "") const;
   // The parameters in effect, as a user would write them: "snapkv@kvpress:w=16".
   std::string resolved() const;
 

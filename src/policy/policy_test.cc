@@ -14,10 +14,21 @@
 namespace vlcache {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::Pair;
+
+std::string policy_error(std::string_view text, std::string_view budget = "") {
+  try {
+    parse_policy(text, budget);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
 
 TEST(ParsePolicy, NamesAndParameters) {
   EXPECT_FALSE(parse_policy("none")->keeps_kv());
@@ -40,15 +51,15 @@ TEST(ParsePolicy, NamesAndParameters) {
   for (const char* text : {"pointer@draft", "pointer:ahead=9", "pointer:emit=1", "snapkv:ahead=9", "full"}) {
     EXPECT_EQ(parse_policy(text)->acts_after_tokens(), 0) << text;
   }
-  EXPECT_EQ(parse_policy("vlcache")->name(), "post_vision+vlcache");
-  EXPECT_EQ(parse_policy("vlcache@paper:p=0.02")->name(), "post_vision@paper+vlcache:p=0.02");
+  EXPECT_EQ(parse_policy("vl-cache")->name(), "post_vision+vl-cache");
+  EXPECT_EQ(parse_policy("vl-cache@paper:p=0.02")->name(), "post_vision@paper+vl-cache:p=0.02");
   EXPECT_EQ(parse_policy("pyramidkv:w=16,beta=10")->name(), "snapkv:w=16+pyramid:beta=10");
   EXPECT_EQ(parse_policy("snapkv", "error=0.1")->name(), "snapkv+per_error");
   EXPECT_EQ(parse_policy("snapkv", "threshold=0.1")->name(), "snapkv");
   EXPECT_EQ(parse_policy("streaming", "0.1")->name(), "streaming+uniform");
   EXPECT_EQ(parse_policy("streaming@kvpress")->name(), "streaming@kvpress+uniform");
   EXPECT_EQ(parse_policy("streaming")->name(), "streaming");
-  EXPECT_EQ(parse_policy("vlcache/h2o:recent=0.3")->name(), "post_vision+vlcache/h2o:recent=0.3");
+  EXPECT_EQ(parse_policy("vl-cache/h2o:recent=0.3")->name(), "post_vision+vl-cache/h2o:recent=0.3");
   EXPECT_EQ(parse_policy("snapkv/none")->name(), "snapkv+uniform");
   EXPECT_EQ(parse_policy("kvzip:piece=64")->name(), "kvzip:piece=64+global");
   EXPECT_EQ(parse_policy("kvzip@kvpress")->name(), "kvzip@kvpress+global");
@@ -56,6 +67,53 @@ TEST(ParsePolicy, NamesAndParameters) {
   EXPECT_EQ(parse_policy("kvzip", "error=0.1")->name(), "kvzip+per_error");
   EXPECT_FALSE(parse_policy("snapkv/streaming")->wants_scores());
   EXPECT_TRUE(parse_policy("snapkv+pyramid/tova")->wants_scores());
+}
+
+// The policy and the allocator of VL-Cache had the program's name once.
+TEST(ParsePolicy, ReadsNamesOfEarlierReleases) {
+  for (const auto& [earlier, present] : std::vector<std::pair<std::string, std::string>>{
+           {"vlcache", "vl-cache"},
+           {"vlcache@paper", "vl-cache@paper"},
+           {"vlcache:p=0.02", "vl-cache:p=0.02"},
+           {"vlcache@effivlm:p=0.02/h2o:recent=0.3", "vl-cache@effivlm:p=0.02/h2o:recent=0.3"},
+           {"vlcache/none", "vl-cache/none"},
+           {"post_vision+vlcache", "post_vision+vl-cache"},
+           {"snapkv:w=8+vlcache:p=0.02/tova", "snapkv:w=8+vl-cache:p=0.02/tova"},
+           {"snapkv+vlcache@paper", "snapkv+vl-cache@paper"}}) {
+    EXPECT_EQ(with_present_names(earlier), present);
+    EXPECT_EQ(with_present_names(present), present);
+    EXPECT_EQ(parse_policy(earlier, "0.2")->name(), parse_policy(present, "0.2")->name());
+    EXPECT_TRUE(takes_budget(earlier)) << earlier;
+  }
+  EXPECT_EQ(parse_policy("snapkv+vlcache/tova")->name(), "snapkv+vl-cache/tova");
+  for (const char* other : {"", "auto", "full", "vlcache2", "snapkv/vlcache", "duo:heads=a+vlcache",
+                            "duo:heads=vlcache", "snapkv:vlcache=2", "snapkv@vlcache"}) {
+    EXPECT_EQ(with_present_names(other), other);
+  }
+  EXPECT_THAT(policy_error("vlcache+uniform"), HasSubstr("'vl-cache' stands for post_vision+vl-cache"));
+  EXPECT_THAT(policy_error("vlcache:q=1"), HasSubstr("vl-cache: unknown parameter 'q'"));
+  for (const char* unknown : {"vl-cach", "vlcachee", "vl_cache", "snapkv+vlcachee"}) {
+    EXPECT_THAT(policy_error(unknown),
+                AllOf(HasSubstr("(did you mean 'vl-cache'?)"), HasSubstr(" vl-cache, "), Not(HasSubstr(" vlcache,"))));
+  }
+}
+
+TEST(ParsePolicy, DraftIsTheShortNameOfPointerWithADraft) {
+  const char* const kLong = "pointer@draft+global";
+  EXPECT_EQ(parse_policy("draft", "0.1")->name(), kLong);
+  EXPECT_EQ(parse_policy("draft")->name(), kLong);
+  EXPECT_EQ(parse_policy("draft:ahead=8,fit=0", "64MiB")->name(), "pointer@draft:ahead=8,fit=0+global");
+  EXPECT_EQ(parse_policy("draft/h2o:recent=0.3", "200")->name(), "pointer@draft+global/h2o:recent=0.3");
+  EXPECT_EQ(parse_policy("draft")->acts_after_tokens(), 0);
+  EXPECT_TRUE(takes_budget("draft"));
+  EXPECT_THAT(policy_error("draft+uniform"),
+              HasSubstr("'draft' stands for pointer@draft+global and takes no other allocator"));
+  EXPECT_THAT(policy_error("draft@answer"),
+              HasSubstr("'draft' stands for pointer@draft+global and accepts no other preset"));
+  EXPECT_THAT(policy_error("draft:beta=2"), HasSubstr("draft: unknown parameter 'beta'"));
+  EXPECT_THAT(policy_error("draft", "threshold=0.1"), HasSubstr("no allocator goes with it"));
+  EXPECT_THAT(policy_error("draft", "error=0.1"), HasSubstr("goes with the allocator per_error, not with global"));
+  EXPECT_THAT(policy_error("drat"), HasSubstr("did you mean 'draft'?"));
 }
 
 // Shapes of text alone: a share of 70 tokens, a number of slots, a window; a budget of everything has no window.
@@ -78,15 +136,6 @@ TEST(ParsePolicy, RecomputedWindows) {
   EXPECT_EQ(parse_policy("window_recompute:window=12")->name(), "window_recompute:window=12");
 }
 
-std::string policy_error(std::string_view text, std::string_view budget = "") {
-  try {
-    parse_policy(text, budget);
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
-
 TEST(ParsePolicy, RejectsUnknownNamesAndValues) {
   EXPECT_THAT(policy_error("ful"),
               HasSubstr("unknown KV policy 'ful' (did you mean 'full'?); there are full, none, static"));
@@ -97,8 +146,8 @@ TEST(ParsePolicy, RejectsUnknownNamesAndValues) {
   EXPECT_THAT(policy_error("snapkv:pool=min"), HasSubstr("expected one of max, mean, found 'min'"));
   EXPECT_THAT(policy_error("pyramidkv:beta=0.5"), HasSubstr("beta: expected a number from 1"));
   EXPECT_THAT(policy_error("pyramidkv:gamma=2"), HasSubstr("unknown parameter 'gamma'"));
-  EXPECT_THAT(policy_error("vlcache+uniform"),
-              HasSubstr("stands for post_vision+vlcache and takes no other allocator"));
+  EXPECT_THAT(policy_error("vl-cache+uniform"),
+              HasSubstr("stands for post_vision+vl-cache and takes no other allocator"));
   EXPECT_THAT(policy_error("snapkv/"), HasSubstr("expected a decode rule after '/'"));
   EXPECT_THAT(policy_error("snapkv/h20"), HasSubstr("unknown decode rule 'h20' (did you mean 'h2o'?)"));
   EXPECT_THAT(policy_error("snapkv/h2o:recent=2"), HasSubstr("h2o: recent: expected a number from 0 to 1"));
@@ -119,7 +168,7 @@ TEST(ParsePolicy, RejectsUnknownNamesAndValues) {
               HasSubstr("a KV budget sets window; give one of the two"));
   EXPECT_THAT(policy_error("window_recompute:w=9"), HasSubstr("unknown parameter 'w'"));
   EXPECT_THAT(policy_error("hired:alpha=2"), HasSubstr("alpha: expected a number from 0 to 1"));
-  EXPECT_THAT(policy_error("hired+vlcache"), HasSubstr("goes with uniform, not with vlcache"));
+  EXPECT_THAT(policy_error("hired+vl-cache"), HasSubstr("goes with uniform, not with vl-cache"));
   EXPECT_THAT(policy_error("hired", "error=0.1"),
               HasSubstr("expected a share of the prompt or a number of slots as KV budget"));
   EXPECT_THAT(policy_error("full:window=3"), HasSubstr("unknown parameter 'window'; it has none"));
@@ -377,11 +426,14 @@ TEST(VlCacheBudgets, FollowTheHandComputedTable) {
     }
     return k;
   };
-  EXPECT_THAT(counts("vlcache@paper", "0.1"), ElementsAre(20, 10, 8, 2));
-  EXPECT_THAT(counts("vlcache", "0.1"), ElementsAre(20, 10, 8, 2));
+  EXPECT_THAT(counts("vl-cache@paper", "0.1"), ElementsAre(20, 10, 8, 2));
+  EXPECT_THAT(counts("vl-cache", "0.1"), ElementsAre(20, 10, 8, 2));
+  EXPECT_THAT(counts("vl-cache@paper", "0.6"), ElementsAre(100, 60, 48, 12));
+  EXPECT_THAT(counts("vl-cache", "0.6"), ElementsAre(100, 70, 56, 14));
+  EXPECT_THAT(counts("vlcache", "0.6"), ElementsAre(100, 70, 56, 14)) << "by its earlier name";
   EXPECT_THAT(counts("vlcache@paper", "0.6"), ElementsAre(100, 60, 48, 12));
-  EXPECT_THAT(counts("vlcache", "0.6"), ElementsAre(100, 70, 56, 14));
-  EXPECT_THAT(counts("vlcache@paper", "0.02"), ElementsAre(4, 2, 2, 1));  // 0.04, 0.02, 0.016, 0.004 -> 0.01
+  EXPECT_THAT(counts("post_vision+vlcache", "0.6"), ElementsAre(100, 70, 56, 14));
+  EXPECT_THAT(counts("vl-cache@paper", "0.02"), ElementsAre(4, 2, 2, 1));  // 0.04, 0.02, 0.016, 0.004 -> 0.01
 }
 
 // Three heads of 10 slots, 3 on average: 9 in all. Each keeps its last (a tenth, at least one) and its first 2 sinks,

@@ -137,9 +137,9 @@ constexpr std::array<Entry<std::unique_ptr<const TokenScorer>>, 16> kScorers{{
 constexpr std::array<Entry<std::unique_ptr<const BudgetAllocator>>, 7> kAllocators{{
     {{Kind::kAllocator, "uniform", "", "the same number of slots in every layer and head (the default)", "", kFree},
      make_uniform},
-    {{Kind::kAllocator, "vlcache", "p=0.01; presets paper, effivlm", "more slots for layers with dense attention",
+    {{Kind::kAllocator, "vl-cache", "p=0.01; presets paper, effivlm", "more slots for layers with dense attention",
       "VL-Cache, arXiv:2410.23317", kWindow},
-     make_vlcache},
+     make_vl_cache},
     {{Kind::kAllocator, "pyramid", "beta=20; presets kvpress, kvcache-factory",
       "fewer slots from the first layer to the last", "PyramidKV, arXiv:2406.02069", kFree},
      make_pyramid},
@@ -183,15 +183,24 @@ constexpr std::array<Entry<std::unique_ptr<const DecodeRule>>, 7> kRules{{
      make_refresh_rule},
 }};
 
-// Names that stand for a scorer with an allocator.
+// Names that stand for a scorer, some with a preset, and an allocator.
 struct Pair {
-  std::string_view name, scorer, allocator, meaning;
+  std::string_view name, scorer, preset, allocator, meaning, source;
+
+  std::string parts() const {
+    return std::string(scorer) + (preset.empty() ? "" : "@") + std::string(preset) + "+" + std::string(allocator);
+  }
 };
-constexpr std::array<Pair, 3> kPairs{{
-    {"vlcache", "post_vision", "vlcache", "VL-Cache: post_vision+vlcache"},
-    {"pyramidkv", "snapkv", "pyramid", "PyramidKV: snapkv+pyramid"},
-    {"adakv", "snapkv", "ada_head", "Ada-KV: snapkv+ada_head"},
+constexpr std::array<Pair, 4> kPairs{{
+    {"draft", "pointer", "draft", "global", "slots that a draft of the answer attends to: pointer@draft+global",
+     "ours"},
+    {"vl-cache", "post_vision", "", "vl-cache", "post_vision+vl-cache", "VL-Cache, arXiv:2410.23317"},
+    {"pyramidkv", "snapkv", "", "pyramid", "snapkv+pyramid", "PyramidKV, arXiv:2406.02069"},
+    {"adakv", "snapkv", "", "ada_head", "snapkv+ada_head", "Ada-KV, arXiv:2407.11550"},
 }};
+
+// In earlier releases the pair and the allocator of VL-Cache had the program's name.
+constexpr std::string_view kEarlierName = "vlcache", kPresentName = "vl-cache";
 
 constexpr std::string_view kAuto = "pointer@answer", kAutoAllocator = "+global";
 constexpr std::string_view kAutoReason =
@@ -311,10 +320,14 @@ PolicyPtr parse_evicting(Parameters first, const Text& text, std::string_view bu
   if (!budget_text.empty()) parts.budget = KvBudget::parse(budget_text);
   const Pair* pair = find_pair(first.name());
   if (pair != nullptr && !allocator_text.empty()) {
-    throw Error(ErrorCode::kInput, "'" + first.name() + "' stands for " + std::string(pair->scorer) + "+" +
-                                       std::string(pair->allocator) + " and takes no other allocator");
+    throw Error(ErrorCode::kInput,
+                "'" + first.name() + "' stands for " + pair->parts() + " and takes no other allocator");
   }
-  Parameters for_scorer = pair == nullptr ? first : first.for_part(pair->scorer);
+  if (pair != nullptr && !pair->preset.empty() && first.has_preset()) {
+    throw Error(ErrorCode::kInput,
+                "'" + first.name() + "' stands for " + pair->parts() + " and accepts no other preset");
+  }
+  Parameters for_scorer = pair == nullptr ? first : first.for_part(pair->scorer, pair->preset);
   const auto& scorer = scorer_entry(for_scorer.name());
   parts.scorer = scorer.make(for_scorer);
   parts.name = for_scorer.resolved();
@@ -409,10 +422,22 @@ bool is_auto(std::string_view text, std::string_view budget) {
 
 std::string_view auto_reason() { return kAutoReason; }
 
+std::string with_present_names(std::string_view text) {
+  std::string present(text);
+  const Text parts = cut(text);
+  for (const std::string_view part : {parts.allocator, parts.first}) {  // the later one first: places stay valid
+    const std::string_view name = part.substr(0, part.find_first_of("@:"));
+    if (name == kEarlierName)
+      present.replace(static_cast<size_t>(name.data() - text.data()), name.size(), kPresentName);
+  }
+  return present;
+}
+
 PolicyPtr parse_policy(std::string_view text, std::string_view budget, const ModelFiles* model) {
   if (is_auto(text, budget)) return parse_policy(auto_policy(budget), budget);
   if (text.empty()) text = "full";
-  const Text parts = cut(text);
+  const std::string present = with_present_names(text);
+  const Text parts = cut(present);
   Parameters first = Parameters::parse(parts.first);
   const bool said = !budget.empty() || !parts.allocator.empty() || !parts.rule.empty() || first.has_preset();
   if (const auto* method = find(kMethods, first.name())) {
@@ -437,7 +462,8 @@ std::unique_ptr<const TokenScorer> make_scorer(std::string_view name) {
 }
 
 bool takes_budget(std::string_view text) {
-  const Parameters first = Parameters::parse(cut(text).first);
+  const std::string present = with_present_names(text);
+  const Parameters first = Parameters::parse(cut(present).first);
   const std::string& name = first.name();
   if (const auto* method = find(kMethods, name)) return !first.has(method->instead);
   if (name == "auto" || find_pair(name) != nullptr || find(kScorers, name) != nullptr) return true;
@@ -452,8 +478,7 @@ std::vector<PolicyInfo> policy_infos() {
   };
   add(kPolicies);
   for (const Pair& pair : kPairs) {
-    infos.push_back({Kind::kPolicy, pair.name, "the parameters of both parts", pair.meaning,
-                     find(kAllocators, pair.allocator)->info.source, kWindow});
+    infos.push_back({Kind::kPolicy, pair.name, "its parts'", pair.meaning, pair.source, kWindow});
   }
   add(kMethods);
   add(kScorers);

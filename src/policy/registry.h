@@ -1,12 +1,14 @@
 // The registry of policies, by the text that a user writes:
 //   SCORER[@PRESET][:k=v,..][+ALLOCATOR[:k=v,..]][/RULE[:k=v,..]]   "snapkv:w=16+pyramid:beta=10/periodic:every=64"
-//   NAME[@PRESET][:k=v,..][/RULE[:k=v,..]]                          "full", "streaming:window=512", "vlcache@paper/h2o"
+//   NAME[@PRESET][:k=v,..][/RULE[:k=v,..]]                          "full", "streaming:window=512",
+//   "vl-cache@paper/h2o"
 // The value of a parameter `heads` is a file name and reaches up to the next ',': '/' and '+' in it belong to the path.
 // A new policy is a file in scorers/, allocators/, decode_rules/ or methods/, a declaration here and a line in
 // registry.cc.
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -24,6 +26,10 @@ PolicyPtr parse_policy(std::string_view text, std::string_view budget = "", cons
 
 // The scorer of that name, with its defaults. Throws Error(kInput) for an unknown name.
 std::unique_ptr<const TokenScorer> make_scorer(std::string_view name);
+
+// `text` with present names: "post_vision+vlcache", as earlier releases had it, becomes "post_vision+vl-cache".
+// parse_policy and takes_budget read both. Throws Error(kInput) for a part that is missing.
+std::string with_present_names(std::string_view text);
 
 // Whether a policy of that text evicts by a budget. Throws Error(kInput) for an unknown name.
 bool takes_budget(std::string_view text);
@@ -80,7 +86,7 @@ std::unique_ptr<const BudgetAllocator> make_global(Parameters& p);
 std::unique_ptr<const BudgetAllocator> make_per_error(Parameters& p);
 std::unique_ptr<const BudgetAllocator> make_pyramid(Parameters& p);
 std::unique_ptr<const BudgetAllocator> make_uniform(Parameters& p);
-std::unique_ptr<const BudgetAllocator> make_vlcache(Parameters& p);
+std::unique_ptr<const BudgetAllocator> make_vl_cache(Parameters& p);
 std::unique_ptr<const BudgetAllocator> make_zigzag(Parameters& p);
 
 std::unique_ptr<const DecodeRule> make_h2o_rule(Parameters& p);

@@ -19,7 +19,7 @@ import soak
 
 ROOT = soak.ROOT
 FIXTURES = ROOT / "tests/fixtures/models"
-POLICIES = ["auto", "snapkv+per_error", "pointer@draft+global", "knorm+pyramid/keyformer", "vlcache", "h2o/h2o", "snapkv/tova", "key_diff+global", "am:ahead=4",
+POLICIES = ["auto", "snapkv+per_error", "draft", "knorm+pyramid/keyformer", "vl-cache", "h2o/h2o", "snapkv/tova", "key_diff+global", "am:ahead=4",
             "pyramidkv/streaming", "adakv", "full"]
 # name: model, memory, policies, requests at once, tokens of an answer
 CROWDS = {

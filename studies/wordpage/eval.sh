@@ -10,7 +10,7 @@ samples=200
 if [ $# -gt 0 ] && [ "$1" != -- ]; then samples=$1; shift; fi
 if [ $# -gt 0 ]; then shift; fi
 flags=("$@")
-[ ${#flags[@]} -gt 0 ] || flags=(--kv vlcache@paper --kv pyramidkv --kv zipcache_score --kv h2o --kv streaming --kv auto --kv-budget 0.4,0.2,0.1,0.05,0.02)
+[ ${#flags[@]} -gt 0 ] || flags=(--kv vl-cache@paper --kv pyramidkv --kv zipcache_score --kv h2o --kv streaming --kv auto --kv-budget 0.4,0.2,0.1,0.05,0.02)
 pages=${WORDPAGE_PAGES:-4}
 seed=${WORDPAGE_SEED:-1}
 work=build/wordpage

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Answers about pages whose KV another process has left on disk, by the form in which it was kept there and by the compression after the prompt:
   python make_eval.py DATA --samples 160 --pages 1 --seed 3003 --kinds fact,who
-  python form_accuracy.py MODEL DATA "vlcache;vlcache --cache-codec int8;vlcache --cache-keep 0.2:key_diff;vlcache --kv pointer@draft+global --kv-budget 0.1;off"
+  python form_accuracy.py MODEL DATA "vlcache;vlcache --cache-codec int8;vlcache --cache-keep 0.2:key_diff;vlcache --kv draft --kv-budget 0.1;off"
 A row is a chooser of --reuse (or off) and flags. For each form of KV (--cache-codec, --cache-keep) every page is seen alone first, after other words, by a process that stores it;
 then a second process answers all questions. Prints, per row: exact answers; answers that the first row has right and this one has not, and the other way round; image tokens
 computed, mean over layers; KV after the prompt."""

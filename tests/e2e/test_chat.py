@@ -148,12 +148,12 @@ class Chat(ProgramTest):
     def test_commands_change_the_conversation(self):
         page, saved = self.folder / "my page.png", self.folder / "out.json"
         page.write_bytes(PAGE.read_bytes())
-        answers, stats, told = self.chat("/system Be brief.", f"/image '{page}' {PAGE}", "/undo", "/reset", f"/image {page}", "/kv vlcache 0.5", QUESTION, "/stats",
+        answers, stats, told = self.chat("/system Be brief.", f"/image '{page}' {PAGE}", "/undo", "/reset", f"/image {page}", "/kv vl-cache 0.5", QUESTION, "/stats",
                                          "/retry", "/kv full", "/retry", "/stats", f"/save {saved}", "/reset", f"/load '{saved}'", "What is the DATE?", "/stats", "/kv nothing", "/kv",
                                          "/load /no/such.json", "/system ''")
         self.assertEqual(told.count("goes with the next message"), 3)
         self.assertIn("system message: Be brief.", told)
-        self.assertIn("KV policy: post_vision+vlcache, budget 0.5\n", told)
+        self.assertIn("KV policy: post_vision+vl-cache, budget 0.5\n", told)
         self.assertEqual(len(re.findall(r"dropped \d+ of \d+ slots", told)), 1)  # by the first policy alone
         self.assertEqual(answers[0], answers[1])
         self.assertEqual(answers[2], self.chat(f"/image {PAGE}", QUESTION, args=("--system", "Be brief."))[0][0])

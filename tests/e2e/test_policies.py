@@ -2,8 +2,11 @@
 import json
 import re
 import struct
+from concurrent import futures
 
-from program import MODEL, PAGE, ROOT, ProgramTest, run
+from program import MODEL, PAGE, ROOT, VLCACHE, ProgramTest, run
+from server import ServerProcess
+from test_server import about
 
 ASK = ("run", "-m", MODEL, "-i", PAGE, "--max-tokens", "12", "--temperature", "0", "--json")
 QUESTION = "What is the TOTAL?"
@@ -33,10 +36,10 @@ class Policies(ProgramTest):
 
     def test_memory_is_freed_and_reported(self):
         full = self.json(*ASK, "--kv", "full", QUESTION)
-        cut = self.json(*ASK, "--kv", "vlcache", "--kv-budget", "0.1", QUESTION)
+        cut = self.json(*ASK, "--kv", "vl-cache", "--kv-budget", "0.1", QUESTION)
         self.assertLess(cut["kv"]["prompt_bytes"], full["kv"]["prompt_bytes"] / 3)  # of 281 tokens: whole pages of 64
         self.assertGreater(cut["timings_ms"]["compress"], 0)
-        self.assertEqual(cut["kv"]["mode"], "post_vision+vlcache")
+        self.assertEqual(cut["kv"]["mode"], "post_vision+vl-cache")
 
     def test_row_droppers_compute_fewer_tokens_in_later_layers(self):
         full = self.json(*ASK, "--kv", "full", QUESTION)
@@ -118,7 +121,7 @@ class Policies(ProgramTest):
         for kv, budget, says in [("snapk", "0.1", "did you mean 'snapkv'"), ("snapkv:x=1", "0.1", "unknown parameter 'x'"),
                                  ("snapkv@peper", "0.1", "did you mean 'paper'"), ("snapkv", "0", "KV budget"), ("snapkv", "-1", "KV budget"),
                                  ("snapkv", "nan", "KV budget"), ("snapkv", "1.5", "KV budget"), ("window+zigzag", "0.1", "looks at places"),
-                                 ("vlcache+uniform", "0.1", "takes no other allocator"), ("snapkv/x", "0.1", "unknown decode rule")]:
+                                 ("vl-cache+uniform", "0.1", "takes no other allocator"), ("snapkv/x", "0.1", "unknown decode rule")]:
             self.fails("run", "-m", "/does/not/exist", "--kv", kv, "--kv-budget", budget, "Q", says=says)
 
     def test_a_window_larger_than_the_budget_fails_the_request(self):
@@ -212,7 +215,7 @@ class Policies(ProgramTest):
 class Inspect(ProgramTest):
     def test_page_images_and_json(self):
         page, data = self.folder / "r.html", self.folder / "r.json"
-        p = run("inspect", "-m", MODEL, "-i", PAGE, QUESTION, "--kv", "vlcache", "--kv-budget", "0.1", "-o", page, "--json", data)
+        p = run("inspect", "-m", MODEL, "-i", PAGE, QUESTION, "--kv", "vl-cache", "--kv-budget", "0.1", "-o", page, "--json", data)
         self.assertEqual(p.returncode, 0, p.stderr)
         r = json.loads(data.read_text())
         self.assertTrue(p.stderr.endswith(r["verdict"] + "\n"), p.stderr)
@@ -252,9 +255,79 @@ class Inspect(ProgramTest):
             self.assertAlmostEqual(sum(budgets) / len(budgets) / r["n_prompt"], 0.6, delta=0.02)
             self.assertEqual(budgets, [len(layer["heads"][0]["kept"]) for layer in r["layers"]])
 
+    def test_without_a_policy_it_is_draft(self):
+        for more in (), ("--kv-budget", "0.1"):
+            p = run("inspect", "-m", MODEL, "-i", PAGE, QUESTION, *more, "--json", self.folder / "r.json")
+            self.assertEqual(json.loads((self.folder / "r.json").read_text())["policy"], "pointer@draft+global")
+            self.assertIn("TOTAL: 435.75", p.stdout)
+            self.assertIn("the answer is the same", p.stderr)
+        self.assertRegex(self.ok("inspect", "--help"), r"--kv, --kv-mode POLICY[^\[]+\[default draft\]")
+
     def test_requires_an_output_and_an_evicting_policy(self):
         self.fails("inspect", "-m", MODEL, "Q", says="expected -o PAGE.html, --json FILE")
         self.fails("inspect", "-m", MODEL, "-i", PAGE, "Q", "--kv", "streaming", "--json", self.folder / "x", says="evicts nothing after a prompt")
+
+
+NOTE = "the policy vlcache is now called vl-cache; the old name still works"
+
+
+class EarlierNames(ProgramTest):
+    """VL-Cache's policy and allocator had the program's name once; both names do the same wherever a policy is read."""
+
+    def told(self, *args, times, **kwargs):
+        p = run(*args, **kwargs)
+        self.assertEqual((p.returncode, p.stderr.count(NOTE)), (0, times), p.stderr)
+        return p.stdout
+
+    def kept(self, *args, times=1, ask=ASK, **kwargs):
+        r = json.loads(self.told(*ask, *args, QUESTION, times=times, **kwargs))
+        return r["kv"]["mode"], r["kv"]["slots"], r["token_ids"]
+
+    def test_flags_variables_and_files(self):
+        budget = ("--kv-budget", "0.2")
+        present = self.kept("--kv", "vl-cache@paper/h2o", *budget, times=0)
+        self.assertEqual(present[0], "post_vision@paper+vl-cache/h2o")
+        self.assertEqual(self.kept("--kv", "vlcache@paper/h2o", *budget), present)
+        self.assertEqual(self.kept("--kv-mode", "post_vision@paper+vlcache/h2o", *budget), present)
+        self.assertEqual(self.kept(*budget, env={"VLCACHE_KV": "vlcache@paper/h2o"}), present)
+        config = self.write("flags.toml", '[run]\nkv-mode = "vlcache@paper/h2o"\nkv-budget = "0.2"\n')
+        self.assertEqual(self.kept(ask=("--config", config, *ASK)), present)
+
+    def test_lines_of_requests_in_one_batch(self):
+        names = ("vlcache", "vl-cache", "post_vision+vlcache", "draft", "pointer@draft+global")
+        lines = [{"prompt": QUESTION, "images": [str(PAGE)], "max_tokens": 4, "kv": name, "kv_budget": 0.2} for name in names]
+        text = self.told("run", "-m", MODEL, "--requests", "-", "--batch", "5", "--dtype", "f32", times=0, stdin="".join(json.dumps(x) + "\n" for x in lines))
+        old, new, parts, short, long = [(r["kv"]["mode"], r["kv"]["slots"], r["token_ids"]) for r in map(json.loads, text.splitlines())]
+        self.assertEqual((old, parts, short), (new, new, long))
+        self.assertEqual((new[0], short[0]), ("post_vision+vl-cache", "pointer@draft+global"))
+        self.assertNotEqual(new[1], short[1])
+
+    def test_requests_to_a_server(self):
+        server = ServerProcess([VLCACHE, "serve", "-m", MODEL, "--port", "0", "--dtype", "f32", "--kv", "vlcache", "--kv-budget", "0.2", "--parallel", "5"]).ready()
+        self.addCleanup(server.kill)
+        def ask(**ours):
+            answer = json.loads(server.answer("POST", "/v1/chat/completions", {**about(PAGE), "temperature": 0, "max_tokens": 4, "vlcache": {"explain": True, **ours}}).text)
+            return answer["vlcache"]["kv"]["mode"], answer["vlcache"]["kv"]["slots"], answer["choices"][0]["message"]["content"], answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+        ask(kv="vlcache", kv_budget=0.2)  # leaves a prefix, which both names find
+        with futures.ThreadPoolExecutor(5) as pool:
+            found = list(pool.map(lambda ours: ask(**ours), [{}] + [{"kv": name, "kv_budget": 0.2} for name in ("vlcache", "vl-cache", "snapkv+vlcache", "snapkv+vl-cache")]))
+        self.assertEqual(found[0], found[1])
+        self.assertEqual(found[1], found[2])
+        self.assertEqual(found[3], found[4])
+        self.assertEqual((found[0][0], found[3][0]), ("post_vision+vl-cache", "snapkv+vl-cache"))
+        self.assertGreater(found[0][3], 200)
+        refused = server.answer("POST", "/v1/chat/completions", {**about(PAGE), "vlcache": {"kv": "vlcachee"}}).text.decode()
+        self.assertIn("did you mean 'vl-cache'", refused)
+        self.assertNotIn(", vlcache", refused)
+        server.end()
+        self.assertEqual("".join(server.log).count(NOTE), 1, server.log)  # of the flag
+
+    def test_chat_tells_once(self):
+        p = run("chat", "-m", MODEL, "--max-tokens", "1", stdin="/kv vlcache 0.5\n/kv snapkv+vlcache\n/kv vl-cache\n/kv nothing\n")
+        self.assertEqual(re.findall(r"KV policy: (.*)", p.stderr), ["post_vision+vl-cache, budget 0.5", "snapkv+vl-cache", "post_vision+vl-cache"])
+        self.assertEqual(p.stderr.count(NOTE), 1)
+        self.assertIn("draft, vl-cache, ", p.stderr)
+        self.assertNotIn(", vlcache", p.stderr)
 
 
 class Eval(ProgramTest):
@@ -267,14 +340,14 @@ class Eval(ProgramTest):
 
     def test_reproduces_the_papers_figure_on_a_small_set(self):
         data, out = self.questions(50, step=10), self.folder / "figure"
-        policies = ("vlcache@paper", "pyramidkv", "zipcache_score", "h2o", "streaming", "pointer@draft+global")
+        policies = ("vl-cache@paper", "pyramidkv", "zipcache_score", "h2o", "streaming", "pointer@draft+global")
         self.ok("eval", "-m", MODEL, "--data", data, *(x for p in policies for x in ("--kv", p)), "--kv-budget", "1,0.4,0.1", "-o", out)
         table = json.loads((out / "table.json").read_text())[0]
         score = {(x["policy"], x["budget"]): x["score"] for x in table["lines"]}
         names = {x["policy"] for x in table["lines"]}
         self.assertEqual((table["n_turns"], len(names), len(table["lines"])), (50, 7, 19))
         self.assertGreater(score["full", ""], 0.9)
-        for name in names - {"full", "post_vision@paper+vlcache"}:  # whose clipped budgets are not dealt out again
+        for name in names - {"full", "post_vision@paper+vl-cache"}:  # whose clipped budgets are not dealt out again
             self.assertEqual(score[name, "1"], score["full", ""], name)
         ours = "pointer@draft+global"
         self.assertGreaterEqual(score[ours, "0.4"], 0.9 * score["full", ""])
@@ -296,15 +369,15 @@ class Eval(ProgramTest):
 
     def test_tables_and_resuming(self):
         data, out = self.questions(6), self.folder / "out"
-        args = ("eval", "-m", MODEL, "--data", data, "--kv", "vlcache", "--kv", "h2o", "--kv", "none", "--kv-budget", "1,0.3", "-o", out, "-n", "20")
+        args = ("eval", "-m", MODEL, "--data", data, "--kv", "vl-cache", "--kv", "h2o", "--kv", "none", "--kv-budget", "1,0.3", "-o", out, "-n", "20")
         text = self.ok(*args, "--find", "0.5")
         table = json.loads((out / "table.json").read_text())[0]
         lines = {(x["policy"], x["budget"]): x for x in table["lines"]}
-        self.assertEqual(set(lines), {("full", ""), ("none", ""), *((p, b) for p in ("post_vision+vlcache", "h2o+uniform") for b in ("1", "0.3"))})
+        self.assertEqual(set(lines), {("full", ""), ("none", ""), *((p, b) for p in ("post_vision+vl-cache", "h2o+uniform") for b in ("1", "0.3"))})
         for key in ("full", ""), ("none", ""), ("h2o+uniform", "1"):
             self.assertEqual((lines[key]["score"], lines[key]["same_tokens"]), (lines["full", ""]["score"], 1.0), key)
         self.assertLess(lines["h2o+uniform", "0.3"]["kv_share"], 0.6)
-        self.assertIn("post_vision+vlcache", text)
+        self.assertIn("post_vision+vl-cache", text)
         self.assertTrue(text.endswith(table["verdict"] + "\n"), text)
         self.assertRegex(table["verdict"], r"on your 6 questions; 6 are few: |of your 6 questions; 6 are few: ")
         for name in ("table.md", "table.csv", "report.html", "samples.jsonl", "settings.json"):
@@ -316,6 +389,12 @@ class Eval(ProgramTest):
         before = (out / "table.md").read_text()
         self.ok(*args, "--find", "0.5")
         self.assertEqual((out / "table.md").read_text(), before)
+        # a folder of a release in which the policy had another name
+        settings = (out / "settings.json").read_text()
+        (out / "settings.json").write_text(settings.replace("+vl-cache", "+vlcache"))
+        p = run(*("vlcache" if x == "vl-cache" else x for x in args), "--find", "0.5")
+        self.assertEqual((p.returncode, p.stderr.count(NOTE)), (0, 1), p.stderr)
+        self.assertEqual(((out / "table.md").read_text(), (out / "settings.json").read_text()), (before, settings))
         self.fails(*args[:-1], "21", says="holds results of other settings")
         self.ok(*args[:-1], "21", "--restart")
 

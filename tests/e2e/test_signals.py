@@ -74,7 +74,7 @@ if ROUNDS:
 
         def test_eval_and_logits(self):
             self.survive([self.eval, lambda: self.eval("-t", "1"), lambda: self.eval("--max-isa", "scalar"), lambda: self.eval("--dtype", "f32"),
-                          lambda: self.eval(policy="vlcache"), lambda: self.eval(policy="pointer@draft+global"),
+                          lambda: self.eval(policy="vl-cache"), lambda: self.eval(policy="pointer@draft+global"),
                           self.logits, lambda: self.logits("-t", "1"), lambda: self.logits("--backend", "ref")], ROUNDS)
 
         def test_other_commands(self):

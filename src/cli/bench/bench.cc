@@ -183,6 +183,7 @@ void add_bench_command(const Command& app) {
   command.add("--kv,--kv-mode", flags->policies, "KV policy to compare, in alternating runs (one per use)")
       .value_name("POLICY")
       .one_per_use()
+      .transform(policy_text)
       .show_default();
   command.add("--kv-budget", flags->model.kv_budget, "KV budget of the policies that need one (default 0.1)")
       .value_name("BUDGET");

@@ -202,7 +202,8 @@ void Conversation::print_policy() const {
                budget.c_str());
 }
 
-void Conversation::set_policy(const std::string& kv, const std::string& budget) {
+void Conversation::set_policy(const std::string& given, const std::string& budget) {
+  const std::string kv = policy_text(given);
   ModelFlags model = options_.model;
   model.kv = kv;
   model.kv_budget = budget;

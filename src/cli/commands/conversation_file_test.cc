@@ -33,7 +33,7 @@ TEST(ConversationFileTest, IsReadAsItWasWritten) {
                  .answer = "\u00fc\n1",
                  .kv = "",
                  .budget = ""},
-                {.question = "And?", .images = {}, .documents = {}, .answer = "", .kv = "vlcache", .budget = "0.1"}}};
+                {.question = "And?", .images = {}, .documents = {}, .answer = "", .kv = "vl-cache", .budget = "0.1"}}};
   const std::string text = conversation_text(written, 1700000000000);
   const nlohmann::json file = nlohmann::json::parse(text);
   EXPECT_EQ(file["messages"][0][kImages][0]["name"], "a.png");
@@ -49,7 +49,7 @@ TEST(ConversationFileTest, IsReadAsItWasWritten) {
   EXPECT_EQ(*read.turns[0].images[1].bytes, *written.turns[0].images[1].bytes);
   EXPECT_EQ(read.turns[0].images[1].where, "b.png");
   EXPECT_EQ(read.turns[0].images[1].text, "on the page");
-  EXPECT_EQ(read.turns[1].kv, "vlcache");
+  EXPECT_EQ(read.turns[1].kv, "vl-cache");
   EXPECT_EQ(read.turns[1].budget, "0.1");
 }
 

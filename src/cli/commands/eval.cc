@@ -24,8 +24,7 @@ namespace {
 struct EvalFlags {
   ModelFlags model;
   std::string data;
-  std::vector<std::string> policies{"vlcache", "pyramidkv", "zipcache_score",
-                                    "h2o",     "streaming", "pointer@draft+global"};
+  std::vector<std::string> policies{"draft", "vl-cache", "pyramidkv", "zipcache_score", "h2o", "streaming"};
   std::vector<std::string> budgets{"0.4", "0.2", "0.1", "0.05"};
   std::string metric = "exact";
   std::string output;
@@ -70,6 +69,17 @@ nlohmann::ordered_json settings(const EvalFlags& flags, const RequestFields& fie
   return settings;
 }
 
+// The settings in a folder, with present names of policies.
+nlohmann::ordered_json settings_in(const std::filesystem::path& path) {
+  nlohmann::ordered_json settings = parse_ordered_json(read_text_file(path), path.string());
+  if (!settings.is_object() || !settings.contains("choices") || !settings["choices"].is_array()) return settings;
+  for (nlohmann::ordered_json& choice : settings["choices"]) {
+    if (!choice.is_array() || choice.empty() || !choice[0].is_string()) continue;
+    choice[0] = with_present_names(choice[0].get<std::string>());
+  }
+  return settings;
+}
+
 // The results on disk: settings.json and a line of samples.jsonl for every turn.
 class ResultLog {
  public:
@@ -78,7 +88,7 @@ class ResultLog {
     const std::filesystem::path path = folder_ / "settings.json", samples = folder_ / "samples.jsonl";
     make_folder_of(samples);
     if (!restart && std::filesystem::exists(path)) {
-      if (parse_ordered_json(read_text_file(path), path.string()) != settings) {
+      if (settings_in(path) != settings) {
         throw Error(ErrorCode::kInput, folder_.string() +
                                            ": holds results of other settings (settings.json); choose another folder "
                                            "with -o, or --restart");
@@ -134,10 +144,9 @@ std::string notes(const EvalTable& table) {
   std::string text;
   for (const EvalLine& line : table.lines) {
     if (line.n == 0 || line.n_ended < line.n) continue;
-    text +=
-        line.kv + " " + line.budget +
-        ": every answer ended before the policy acted; measure longer answers (--max-tokens), or pointer@draft+global, "
-        "which acts before the first token\n\n";
+    text += line.kv + " " + line.budget +
+            ": every answer ended before the policy acted; measure longer answers (--max-tokens), or draft, which "
+            "acts before the first token\n\n";
   }
   return text;
 }
@@ -232,6 +241,7 @@ void add_eval_command(const Command& app) {
   command.add("--kv", flags->policies, "KV policy to evaluate (one per use)")
       .value_name("POLICY")
       .one_per_use()
+      .transform(policy_text)
       .show_default();
   command.add("--kv-budget", flags->budgets, "KV budgets to evaluate with each policy")
       .value_name("LIST")
@@ -261,7 +271,7 @@ void add_eval_command(const Command& app) {
       .required();
   command.add("--restart", flags->restart, "Discard earlier results in that folder");
   command.footer(
-      "Example: vlcache eval -m DIR --data questions.jsonl --kv vlcache --kv snapkv --kv-budget 0.2,0.1 --find 0.98 -o "
+      "Example: vlcache eval -m DIR --data questions.jsonl --kv draft --kv snapkv --kv-budget 0.2,0.1 --find 0.98 -o "
       "out");
   command.run([flags] { run(*flags); });
 }

@@ -54,11 +54,9 @@ void run(const InspectFlags& flags) {
   for (const std::string& file : {flags.output, flags.json}) {
     if (!file.empty()) make_folder_of(file);  // before anything is computed
   }
-  ModelFlags model = flags.model;
-  if (model.kv.empty() && model.kv_budget.empty()) model.kv = "vlcache";
-  const Checkpoint checkpoint = checkpoint_of(model);
-  PolicyPtr policy = chosen_policy(model, checkpoint);
-  const std::unique_ptr<Engine> engine = load_engine(model, checkpoint, {&policy, 1});
+  const Checkpoint checkpoint = checkpoint_of(flags.model);
+  PolicyPtr policy = chosen_policy(flags.model, checkpoint);
+  const std::unique_ptr<Engine> engine = load_engine(flags.model, checkpoint, {&policy, 1});
   std::vector<Image> images;
   for (const std::string& path : flags.images) {
     for (const EncodedImage& image : read_images(*engine, path, /*pdf_text=*/false)) {
@@ -91,6 +89,7 @@ void run(const InspectFlags& flags) {
 
 void add_inspect_command(const Command& app) {
   auto flags = std::make_shared<InspectFlags>();
+  flags->model.kv = "draft";  // auto acts after more tokens than are observed here
   const Command command =
       app.add_command("inspect", "Show which tokens of a prompt a policy keeps: a page, heat maps, JSON");
   add_model_flags(command, flags->model);
@@ -113,7 +112,7 @@ void add_inspect_command(const Command& app) {
       .value_name("FILE");
   command.add("--json", flags->json, "JSON file with the same data (default: not written)").value_name("FILE");
   command.footer(
-      "Example: vlcache inspect -m models/tinydoc -i page.png \"What is the TOTAL?\" --kv vlcache --kv-budget 0.1 -o "
+      "Example: vlcache inspect -m models/tinydoc -i page.png \"What is the TOTAL?\" --kv draft --kv-budget 0.1 -o "
       "report.html");
   command.run([flags] { run(*flags); });
 }

@@ -78,9 +78,9 @@ void print_table() {
   std::printf(
       "\nA policy is written SCORER[@PRESET][:key=value,..][+ALLOCATOR[:key=value,..]][/RULE[:key=value,..]],\n"
       "for example\n"
-      "  --kv vlcache --kv-budget 0.1\n"
+      "  --kv draft --kv-budget 0.1\n"
       "  --kv snapkv:w=16+pyramid:beta=10 --kv-budget 200\n"
-      "  --kv vlcache/periodic:every=64 --kv-budget 0.1\n"
+      "  --kv draft/periodic:every=64 --kv-budget 0.1\n"
       "  --kv snapkv@kvpress --kv-budget 0.25\n"
       "--kv auto, the default where only a budget is given, is %s: %s.\n",
       parse_policy("auto")->name().c_str(), std::string(auto_reason()).c_str());

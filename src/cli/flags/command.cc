@@ -82,9 +82,14 @@ namespace {
 
 void add_policy_flags(const Command& command, ModelFlags& flags) {
   const auto add = [&](const RequestField& field, std::string& value) {
-    command.add(field.flag, value, field.help).value_name(field.value_name).group("Basic").share_environment();
+    std::string help = field.help;
+    if (!value.empty()) help.erase(help.rfind(" (default: "));  // this command has a default of its own
+    Flag flag = command.add(field.flag, value, help);
+    flag.value_name(field.value_name).group("Basic").share_environment();
+    if (!value.empty()) flag.show_default();
+    return flag;
   };
-  add(request_field("kv"), flags.kv);
+  add(request_field("kv"), flags.kv).transform(policy_text);
   add(request_field("kv_budget"), flags.kv_budget);
 }
 
@@ -263,6 +268,17 @@ void warn_of_small_budget(const ModelFlags& flags, int32_t n_prompt) {
   if (flags.kv_budget.empty()) return;
   const std::string note = small_budget_note(flags.kv_budget, n_prompt);
   if (!note.empty()) std::fprintf(stderr, "--kv-budget %s\n", note.c_str());
+}
+
+std::string policy_text(const std::string& given) try {
+  std::string present = with_present_names(given);
+  static std::atomic<bool> told{false};
+  if (present != given && !told.exchange(true)) {
+    std::fputs("vlcache: note: the policy vlcache is now called vl-cache; the old name still works\n", stderr);
+  }
+  return present;
+} catch (const Error&) {
+  return given;  // parse_policy reports the fault
 }
 
 PolicyPtr chosen_policy(const ModelFlags& flags, const Checkpoint& checkpoint) {

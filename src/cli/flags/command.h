@@ -69,6 +69,10 @@ inline constexpr std::chrono::seconds kSaveTime{30};
 // Prints how a very small --kv-budget was understood, and what to expect. n_prompt: tokens; 0: not known yet.
 void warn_of_small_budget(const ModelFlags& flags, int32_t n_prompt);
 
+// A policy as the user wrote it, with present names (with_present_names): of an earlier one a line on stderr tells,
+// once per process.
+std::string policy_text(const std::string& given);
+
 // The policy of --kv and --kv-budget; a choice that they leave open is reported in a line on stderr.
 PolicyPtr chosen_policy(const ModelFlags& flags, const Checkpoint& checkpoint);
 

@@ -182,7 +182,7 @@ TEST_P(Videos, EqualUnitsAreEncodedOnce) {
 // Budgets hold, and a budget of everything changes nothing, whatever the units and the texts between them.
 TEST_P(Videos, PoliciesKeepTheirBudgets) {
   const auto engine = fixture_.load({.dtype = DType::kF32});
-  std::vector<const char*> policies{"vlcache",   "kvzip", "streaming",         "snapkv",
+  std::vector<const char*> policies{"vl-cache",  "kvzip", "streaming",         "snapkv",
                                     "pyramidkv", "h2o",   "expected_attention"};
   if (only_ref()) policies.resize(3);
   for (const char* policy : policies) {

@@ -95,7 +95,7 @@ TEST(KeptImages, IncludeTheRecomputedTokens) {
 // A policy finds fewer slots than tokens, as after an eviction, and continues from there.
 TEST(KeptImages, MayBeCompressedFurther) {
   const auto engine = make_engine(3, only_ref() ? "ref" : "cpu");
-  for (const char* policy : {"snapkv:w=8", "vlcache", "key_diff+pyramid", "pointer@draft:ahead=4+global", "am:w=16",
+  for (const char* policy : {"snapkv:w=8", "vl-cache", "key_diff+pyramid", "pointer@draft:ahead=4+global", "am:w=16",
                              "window+uniform", "expected_attention", "tova/tova"}) {
     SCOPED_TRACE(policy);
     Reused reused(*engine, {0.2, 0.1, 0}, policy, "0.2");

@@ -113,7 +113,7 @@ TEST_P(Selection, RejectsImpossibleBudgets) {
   EXPECT_THAT(error_of([&] { f.ask(f.prompt(), "hired:late=2", "0.5"); }), HasSubstr("expected -1 to 0"));
   for (const char* model : {"smolvlm-split", "llama-gqa4"}) {
     const ModelConfig config = Model::read_config(Checkpoint(kFixtures / "models" / model));
-    check_suits(config, *parse_policy("vlcache"));
+    check_suits(config, *parse_policy("vl-cache"));
     EXPECT_THAT(error_of([&] { check_suits(config, *parse_policy("hired")); }), HasSubstr("class token"));
   }
 }
@@ -128,7 +128,7 @@ TEST_P(Selection, LearnedPositionsRefuseWhatRenumbers) {
     EXPECT_THAT(error_of([&] { f.ask(f.engine->prepare_raw("What is the total?", {}), policy, ""); }),
                 testing::AllOf(refused, HasSubstr("this model (gpt2) has learned positions")));
   }
-  for (const char* policy : {"full", "none", "vlcache", "snapkv", "expected_attention", "kvzip", "h2o/h2o"})
+  for (const char* policy : {"full", "none", "vl-cache", "snapkv", "expected_attention", "kvzip", "h2o/h2o"})
     check_suits(config, *parse_policy(policy));
   const std::string all = f.ask(f.engine->prepare_raw("What is the total?", {}), "full", "").text;
   EXPECT_EQ(f.ask(f.engine->prepare_raw("What is the total?", {}), "none", "").text, all);

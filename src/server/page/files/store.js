@@ -97,9 +97,14 @@ const kTour = 'vlcache-tour';
 const kDefaults = {a: {}, b: {}, compare: false, system: '', temperature: '', maxTokens: '', topP: '', topK: '', minP: '', seed: '',
   repetition: '', presence: '', frequency: '', shrink: ''};
 
+// A policy's text with present names: vl-cache was vlcache in earlier releases (policy/registry.h, with_present_names).
+const presentNames = (kv) => kv?.replace(/(^|\+)vlcache(?=$|[@:+/])/, '$1vl-cache');
+
 export function loadSettings() {
   try {
-    return {...kDefaults, ...JSON.parse(localStorage.getItem(kSettings))};
+    const settings = {...kDefaults, ...JSON.parse(localStorage.getItem(kSettings))};
+    for (const side of ['a', 'b']) settings[side] = {...settings[side], kv: presentNames(settings[side].kv)};
+    return settings;
   } catch {
     return {...kDefaults};
   }

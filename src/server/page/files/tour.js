@@ -22,7 +22,7 @@ const kPage = {name: 'page.png', what: 'this page', questions: ['What is the TOT
 const kText = {name: 'letter.txt', what: 'this letter', questions: ['How much is the invoice?', 'When did the carrier collect the lamps?']};
 const kFull = {kv: 'full', name: 'Everything kept'};
 // It drafts an answer before it chooses what to keep: also short answers are then given from a tenth.
-const kTenth = {kv: 'pointer@draft+global', budget: '0.1', name: 'A tenth kept'};
+const kTenth = {kv: 'draft', budget: '0.1', name: 'A tenth kept'};
 
 const kNext = {class: 'main', 'data-focus': 'tour'};  // the button that leads on
 

@@ -1,6 +1,6 @@
-// vlcache: layers with dense attention get more. Of the rows of the post-vision window, an entry counts as zero below p
-// = 1 % of its row's maximum; a layer's budget is in proportion to its share of other entries, clipped to 1 % .. 100 %
-// of the prompt. The slots that clipping frees or needs are dealt again, so that the total is the budget's. Source:
+// vl-cache: layers with dense attention get more. Of the rows of the post-vision window, an entry counts as zero below
+// p = 1 % of its row's maximum; a layer's budget is in proportion to its share of other entries, clipped to 1 % .. 100
+// % of the prompt. The slots that clipping frees or needs are dealt again, so that the total is the budget's. Source:
 // VL-Cache, arXiv:2410.23317, Algorithm 1. Presets: `paper` does not redistribute; `effivlm` mirrors EffiVLM-Bench:
 // deals nine tenths of the budget like this, rounded down, and adds a window of a tenth of the mean in every layer.
 // nine tenths of the budget so, rounded down, and a window of a tenth of the mean on top in every layer.
@@ -63,7 +63,7 @@ class VlCache final : public BudgetAllocator {
 
 }  // namespace
 
-std::unique_ptr<const BudgetAllocator> make_vlcache(Parameters& p) {
+std::unique_ptr<const BudgetAllocator> make_vl_cache(Parameters& p) {
   const std::string_view preset = p.preset({"paper", "effivlm"});
   const VlCacheVariant variant = preset == "paper" ? VlCacheVariant::kPaper
                                  : preset.empty()  ? VlCacheVariant::kOurs
