@@ -4,7 +4,9 @@ import path from 'node:path';
 import {pathToFileURL} from 'node:url';
 
 const load = (name) => import(pathToFileURL(path.join(process.argv[2], name)));
-const {markdown, inline, webAddress} = await load('markdown.js');
+const {markdown} = await load('markdown.js');
+const {inline, webAddress} = await load('inline.js');
+const {announcement, spoken, tabSeparated} = await load('plain_text.js');
 const {exported, imported} = await load('conversation_file.js');
 const {allMessages, fork, show, versions} = await load('branches.js');
 const {found} = await load('search.js');
@@ -13,6 +15,40 @@ const {documentText, isPdf, isTiff, namesPages} = await load('documents.js');
 const {otherImage} = await load('pictures.js');
 const {clipType, frameChoice, isFrameCount, isRate, videoText} = await load('videos.js');
 const {looksLikeText} = await load('text_files.js');
+
+// Rows of a table as texts: "th" and "td" are told apart by a # before the former, spans by [columns x rows].
+function rowsOf(table) {
+  const text = (children) => children.map((child) => child.text ?? (child.kind === 'break' ? '/' : child.children ? `${child.kind}(${text(child.children)})` : child)).join('');
+  const cell = ({children, header, colspan, rowspan}) => `${header ? '#' : ''}${text(children)}${colspan || rowspan ? `[${colspan ?? 1}x${rowspan ?? 1}]` : ''}`;
+  return [...table.head, ...table.rows].map((row) => row.map(cell).join(' | '));
+}
+
+const kKinds = new Set(['paragraph', 'heading', 'rule', 'quote', 'list', 'code', 'math', 'table', 'thought', 'break', 'strong', 'em', 'strike', 'underline', 'sub', 'sup', 'link']);
+
+// What a browser lays out: no row is wider than 200 columns and its last cell, whatever hangs down into it.
+function checkGrid(rows, text) {
+  let hanging = [];
+  for (const row of rows) {
+    const columns = [...row.map(({colspan = 1}) => colspan), ...hanging.map(({columns: n}) => n)].reduce((a, b) => a + b, 0);
+    assert.ok(columns <= 400, `${columns} columns: ${text}`);
+    hanging = [...hanging, ...row.map(({colspan = 1, rowspan = 1}) => ({columns: colspan, rows: rowspan}))].map((span) => ({...span, rows: span.rows - 1})).filter((span) => span.rows > 0);
+  }
+}
+
+// Every kind in a tree is known, links lead to the web, spans and tables are bounded.
+function checkTree(tree, text) {
+  let nCells = 0;
+  JSON.stringify(tree, (key, value) => {
+    if (key === 'kind') assert.ok(kKinds.has(value), text);
+    if (key === 'href') assert.match(value, /^https?:/, text);
+    if (key === 'colspan') assert.ok(value > 1 && value <= 200, text);
+    if (key === 'rowspan') assert.ok(value > 1 && value <= 1000, text);
+    if (key === 'head' || key === 'rows') nCells += value.flat().length;
+    if (value?.kind === 'table') checkGrid([...value.head, ...value.rows], text);
+    return value;
+  });
+  assert.ok(nCells <= 10000, `${nCells} cells`);
+}
 
 const tests = {
   // ---- Markdown ----
@@ -23,7 +59,9 @@ const tests = {
     const [, paragraph, quote, , table, code, math, open] = markdown(text);
     assert.deepEqual(paragraph.children, ['A\nB']);
     assert.deepEqual(quote.blocks.map((block) => block.kind), ['paragraph', 'list']);
-    assert.deepEqual(table, {kind: 'table', align: ['center', 'right'], head: [['a'], ['b']], rows: [[[{kind: 'code', text: 'x|y'}], ['2']], [['3'], []]]});
+    const [center, right] = [{align: 'center'}, {align: 'right'}];
+    assert.deepEqual(table, {kind: 'table', caption: null, rest: '', head: [[{children: ['a'], header: true, ...center}, {children: ['b'], header: true, ...right}]],
+      rows: [[{children: [{kind: 'code', text: 'x|y'}], ...center}, {children: ['2'], ...right}], [{children: ['3'], ...center}, {children: [], ...right}]]});
     assert.deepEqual([code.language, code.text, math.text, open.text], ['js', 'let x;', 'x', 'open']);
   },
   listsInLists() {
@@ -42,7 +80,9 @@ const tests = {
       ['**a *b***', [strong('a ', em('b'))]], ['***a***', [strong(em('a'))]], ['*a* _b_ __c__', [em('a'), ' ', em('b'), ' ', strong('c')]],
       ['2 * 3 * 4', ['2 * 3 * 4']], ['**open', ['**open']], ['snake_case_name', ['snake_case_name']], ['~~no~~', [{kind: 'strike', children: ['no']}]],
       ['\\*a\\*', ['*a*']], ['``a`b``', [{kind: 'code', text: 'a`b'}]], ['`*a*`', [{kind: 'code', text: '*a*'}]], ['a<br>b', ['a', {kind: 'break'}, 'b']],
-      ['<b onclick=x>', ['<b onclick=x>']],
+      ['<b onclick=x>', ['<b onclick=x>']], ['<B onclick="x>y">a</b>', [strong('a')]], ['H<sub>2</sub>O, a<BR/>b', ['H', {kind: 'sub', children: ['2']}, 'O, a', {kind: 'break'}, 'b']],
+      ['<b>open', ['<b>open']], ['</b>', ['</b>']], ['<i><b>x</b></i>', [em(strong('x'))]], ['a < b <c>', ['a < b <c>']], ['<script>x</script>', ['<script>x</script>']],
+      ['&lt;b&gt;', ['&lt;b&gt;']], ['`<b>x</b>`', [{kind: 'code', text: '<b>x</b>'}]], ['<constructor>a</constructor>', ['<constructor>a</constructor>']],
     ]) assert.deepEqual(inline(text), expected, text);
   },
   formulasAndPrices() {
@@ -71,8 +111,88 @@ const tests = {
     assert.deepEqual(markdown('a</think>b').map((block) => block.kind), ['thought', 'paragraph']);
     assert.deepEqual(markdown('say `<think>`').map((block) => block.kind), ['paragraph']);
   },
+  tablesOfHtml() {
+    for (const [text, expected] of [
+      ['<table>\n<thead><tr><th>Item</th><th colspan="2">Price</th></tr></thead>\n<tbody><tr><td rowspan=2>Rope</td><td>3.10</td><td>EUR</td></tr><tr><td>4</td><td></td></tr></tbody>\n</table>',
+        ['#Item | #Price[2x1]', 'Rope[1x2] | 3.10 | EUR', '4 | ']],
+      ['<TABLE border=1><TR><TD>a<TD>b<TR><TD>c', ['a | b', 'c']],                                        // nothing is closed
+      ['<table><tr>\n\n<td>a\n\n# b</td>\n\n</tr></table>', ['a\n\n# b']],                                // blank lines
+      ['<table><td>**a** $x$ `y` <b onclick="z">c<i>d</b>e</i><br>f<p>g</p><p>h</p></td></table>', ['strong(a) x y strong(cem(d))e/f/g/h']],
+      ['<table><td>H<sub>2</sub>O x<sup>2</sup> <u>u</u> <span style="a>b">s</span> <foo>t</foo> 3 < 4</td>', ['Hsub(2)O xsup(2) underline(u) s <foo>t</foo> 3 < 4']],
+      ['<table><td>a<script>alert(1)</script><style>b{}</style><!-- c --><![CDATA[<b>d</b>]]><img src=x onerror=alert(1)></td>', ['a<b>d</b>']],
+      ['<table><td><script>a</td></table>', ['a']], ['<table><td><!-- a</td></table>', ['<!-- a']],
+      ['<table><td>&lt;b&gt;x&lt;/b&gt; &amp;amp; &#65;&#x42;&#0;&#xd800;&nbsp;&no; $a&lt;b$</td></table>', ['<b>x</b> &amp; AB\ufffd\ufffd\xa0&no; a<b']],
+      ['<table><td colspan=99999999999 rowspan="0">a</td><td colspan="-3" data-colspan=7 rowspan=5000>b</td><td colspan=300>c</td></table>', ['a[200x1] | b | c']], ['<table><td rowspan=5000>a</td><td rowspan=0>b</td></table>', ['a[1x1000] | b']],
+      [`<table><tr><td colspan=150 rowspan=3>a</td></tr>${'<tr><td colspan=150 rowspan=3>b</td></tr>'.repeat(3)}</table>`, ['a[150x3]', 'b[50x3]', 'b', 'b[150x3]']],
+      ['<table><tr><td>a<table><tr><td>b</td><td>c</td></tr><tr><td>d</td></tr></table>e</td><td>f</td></tr></table>', ['a/b c/d/e | f']],
+      ['<table><td>&constructor; <constructor>a</constructor></td>', ['&constructor; <constructor>a</constructor>']],
+    ]) assert.deepEqual(rowsOf(markdown(text)[0]), expected, text);
+    const [table] = markdown('<table><caption>Sales <b>2026</b></caption><tr><td>a</td></tr></table>');
+    assert.deepEqual(table.caption, ['Sales ', {kind: 'strong', children: ['2026']}]);
+    const [link] = markdown('<table><td>[a](javascript:x) [b](https://c.example/?d=1&amp;e=2)</td></table>')[0].rows[0][0].children.slice(1);
+    assert.equal(link.href, 'https://c.example/?d=1&e=2');
+  },
+  whereTablesOfHtmlBeginAndEnd() {
+    const kinds = (text, growing) => markdown(text, growing).map((block) => block.kind);
+    for (const [text, expected] of [
+      ['Here <table><td>a</td></table> there', ['paragraph', 'table', 'paragraph']], ['a\n<table><td>b</td></table>\nc', ['paragraph', 'table', 'paragraph']],
+      ['<table><tr><td>a</td></tr>\n\n# Head', ['table', 'heading']],                                     // the end tag is missing
+      ['<div class="x"><html><body><table><td>a</td></table></body></html></div>\nb', ['table', 'paragraph']], ['<div>\n<table>\n<td>a</td></table>\n\n</div>', ['table']],
+      ['<table><td>a</td></table><table><td>b</td></table>', ['table', 'table']], ['<table><tr><td>a</td></tr><table><tr><td>b', ['table', 'table']],
+      ['Use the <table> tag', ['paragraph']], ['<table>', ['paragraph']], ['<table>\n\n- a', ['paragraph', 'list']], ['<tables><td>a', ['paragraph']], ['<table x', ['paragraph']],
+      ['`<table><td>a`', ['paragraph']], ['```\n<table><td>a</td>\n```', ['code']], ['> <table>\n> <td>a</td></table>', ['quote']], ['<div>a</div>', ['paragraph']],
+    ]) assert.deepEqual(kinds(text), expected, text);
+    assert.deepEqual(markdown('- a\n  <table><td>b</td>\n  </table>\n- c')[0].items.map((item) => item.map((block) => block.kind)), [['paragraph', 'table'], ['paragraph']]);
+    // While it is written no piece of a tag is seen, and what has been seen stays.
+    const whole = 'Prices:\n<table border="1">\n<tr><th>Item</th></tr>\n<tr><td colspan="2">a &lt; <b>b</b></td></tr>\n</table>';
+    for (let n = 1, before = 0; n <= whole.length; ++n) {
+      const blocks = markdown(whole.slice(0, n), true), shown = blocks.map((block) => (block.kind === 'table' ? rowsOf(block).join('\n') : block.children.join(''))).join('\n');
+      assert.doesNotMatch(shown, /<\/?[a-z"=\d ]*$|<t|colspan/, whole.slice(0, n));
+      assert.ok(blocks.length >= before);
+      before = blocks.length;
+    }
+  },
+  tablesThatAreTooLargeAreTextInPart() {
+    const cells = (n) => '<tr><td>1</td><td>2</td></tr>\n'.repeat(n / 2);
+    const [large] = markdown(`<table>\n${cells(100000)}</table>`);
+    assert.equal(large.rows.length, 2000);
+    assert.equal(large.rest, cells(100000 - 4000).trim());
+    const [wide] = markdown(`<table><tr>${'<td>1</td>'.repeat(100000)}</tr></table>`);
+    assert.deepEqual([wide.rows.length, wide.rest.length > 900000], [0, true]);
+    const [breaks] = markdown(`<table><tr><td>a</td></tr><tr><td>${'x<br>'.repeat(100000)}</td></tr></table>`);
+    assert.deepEqual([rowsOf(breaks), breaks.rest.length > 400000], [['a'], true]);
+    const [pipes] = markdown(`|a|b|\n|-|-|\n${'|1|2|\n'.repeat(50000)}`);
+    assert.deepEqual([pipes.rows.length, pipes.rest.split('\n').length], [1999, 48001]);
+    const many = markdown(`${'<table><td>1</td></table>\n'.repeat(20000)}`);
+    assert.ok(many.filter((table) => table.rows.length > 0).length < 10000);
+    for (const tree of [large, wide, breaks, pipes, many]) checkTree(tree, 'large');
+    const [deep] = markdown(`${'<table><tr><td>'.repeat(10000)}x${'</td></tr></table>'.repeat(10000)}`);
+    assert.deepEqual(rowsOf(deep), ['x']);
+  },
+  answersAreReadOutWithoutMarkup() {
+    for (const [text, expected] of [
+      ['# Total\n\nIt is **435.75** and `x` [here](https://a.example/) $E=mc^2$.', 'Total.\nIt is 435.75 and x here E=mc^2.'],
+      ['<think>Is it so?</think>\nYes.', 'Yes.'], ['<think>Is it', ''], ['so?</think>Yes.', 'Yes.'], ['- a\n  - *b*\n\n3. c', 'a\nb\n3. c'], ['> said\n\n---\n~~no~~', 'said\nno'],
+      ['|Item|Count|\n|-|-|\n|Lamp|12|\n|Rope||', 'Item, Count.\nLamp, 12.\nRope.'], ['```py\nx = 1\n```\n$$\na_1\n$$', 'x = 1\na_1'],
+      ['<table><caption>Prices</caption><tr><th>Item</th></tr><tr><td>L&amp;R<br>12 <b onclick=x>EUR</b></td><td>4</td></tr></table>\nDone.', 'Prices.\nItem.\nL&R 12 EUR, 4.\nDone.'],
+    ]) assert.equal(spoken(text), expected, text);
+    const answer = (text, more) => ({text, state: 'done', error: '', label: 'full', ...more});
+    assert.equal(announcement([answer('**7**')]), 'Answer: 7');
+    assert.equal(announcement([answer('7'), answer('<think>hm', {label: 'window', state: 'stopped'})]), 'Answer, full: 7\nStopped.');
+    assert.equal(announcement([answer('<think>a</think>')]), 'The model said nothing.');
+    assert.equal(announcement([answer('', {state: 'failed', error: 'The server does not answer.'})]), 'The server does not answer.');
+  },
+  tablesAreCopiedAsGrids() {
+    const [table] = markdown('<table><tr><th>Item</th><th colspan=2>Price</th></tr><tr><td rowspan=9>a\tb</td><td>1</td><td>**2**</td></tr><tr><td>3<br>4</td></tr></table>');
+    assert.equal(tabSeparated(table), 'Item\tPrice\t\na b\t1\t2\n\t3 4');
+  },
   // No text takes time that grows faster than itself: these took minutes if it did.
   hostileTexts() {
+    for (const text of ['<table>\n', '<table><tr>\n', '<table><!--\n', '<table><tr><td><script>', '<td a="<td \n', '<div>\n', 'x <table><tr><td>a</td></tr></table>', '<table><td><![CDATA[',
+      '<b>', '<b><i>', '<table><td>&lt;&', '<table><tr><td colspan=1000 rowspan=1000>a', '<t ', '<table><caption>', '<table><td><b><i>', '<table><td>a="\'']) {
+      const repeated = text.repeat(50000 / text.length);
+      for (const whole of [repeated, `<table><tr><td>${repeated}--></i></b>]]></script>`]) checkTree(markdown(whole), text);
+    }
     for (const text of ['*a ', '[', '`', '>', '$a ', '- ', '**a*', '_a', '|', '<think>\n', '1. a\n', '`a``b', '[a](http://b ', '\\(', '> - ', '| a\n|-\n', '$$\n']) {
       markdown(text.repeat(20000 / text.length));
     }
@@ -80,13 +200,14 @@ const tests = {
   // Whatever comes, a tree comes out, and links of the web only.
   randomTexts() {
     const pieces = ['*', '**', '_', '`', '```', '$', '$$', '\\(', '\\)', '[', ']', '(', ')', '!', '|', '|-|', '- ', '1. ', '> ', '#', '---', '<think>', '</think>', '~~', '\n', '\n\n', '  ', '\t', 'a', 'é', '\\', '<br>',
-      'https://b.example', 'javascript:x', '\u2028', '\ud800'];
+      'https://b.example', 'javascript:x', '\u2028', '\ud800', '<table>', '</table>', '<tr>', '<td>', '</td>', '<th colspan=7>', '<td rowspan="9', '>', '<', '</', '<thead>', '<caption>',
+      '<b onclick="x">', '</b>', '<i>', '<script>', '</script>', '<style>', '<!--', '-->', '<![CDATA[', ']]>', '&lt;', '&#106;', '<img src=x onerror=y>', '<div>', '</div>', "'", '"'];
     let seed = 7;
     const next = (n) => (seed = (seed * 48271) % 2147483647) % n;
     for (let i = 0; i < 5000; ++i) {
       const text = Array.from({length: next(40)}, () => pieces[next(pieces.length)]).join('');
-      const tree = JSON.stringify(markdown(text));
-      for (const [, href] of tree.matchAll(/"href":"([^"]*)"/g)) assert.match(href, /^https?:/, text);
+      checkTree(markdown(text, i % 2 === 0), text);
+      assert.doesNotThrow(() => spoken(text), text);
     }
   },
 

@@ -285,10 +285,10 @@ class Persistence(PageTest):
             expect(self.page.locator("#notice")).to_contain_text("wrong.json is no conversation that this page has exported")
             expect(self.page.locator("nav li")).to_have_count(0)
         # What a card cannot show is left out; text stays text.
-        answer = {"text": "<b>It</b> is 7.", "state": "running", "usage": {"prompt_tokens": "many"}, "served": {"kv": []}, "seen": 3, "pictures": ["gone"]}
+        answer = {"text": "<b>It</b> is <u onclick=x>7.", "state": "running", "usage": {"prompt_tokens": "many"}, "served": {"kv": []}, "seen": 3, "pictures": ["gone"]}
         self.import_file("odd.json", json.dumps({"name": 5, "messages": [{"role": "user", "text": 4}, {"role": "assistant", "answers": [answer]}]}))
         expect(self.page.locator("nav li")).to_have_text("odd.json")
-        self.assertEqual(self.answer_text(), "<b>It</b> is 7.")
+        self.assertEqual(self.answer_text(), "It is <u onclick=x>7.")
         expect(self.page.locator(".answer")).to_contain_text("Stopped.")
 
     def test_an_answer_continues_while_another_conversation_is_open(self):
@@ -445,6 +445,89 @@ class Rendering(PageTest):
         self.assertEqual(links, [["https://a.example/p.png", "noopener noreferrer"]])
         self.assertEqual(text.locator("b, img, script, [style], [href^=javascript]").count(), 0)
         expect(text).to_contain_text("[bad](javascript:alert(1))")
+
+    def test_tables_of_html(self):
+        rows = ('<table border="1">\n<thead><tr><th>Item</th><th>Count</th><th colspan="2" onclick="alert(1)">Price</th></tr></thead>\n'
+                '<tbody><tr><td>Lamp<br><b>brass</b></td><td>12</td><td>$3^4$</td><td>EUR</td></tr><tr><td rowspan="2">Rope &amp; &lt;wire&gt;</td><td>96</td>')
+        self.say("<think>A <b>table</b>?</think>Here:\n\n", *(rows[i:i + 7] for i in range(0, len(rows), 7)))
+        self.proxy.delay = 0.02
+        self.page.evaluate("""() => {
+            window.seen = new Set();
+            new MutationObserver(() => document.querySelectorAll('.answer .text').forEach((node) => window.seen.add(node.innerText))).observe(document.querySelector('#thread'), {subtree: true, childList: true});
+        }""")
+        self.ask("Show me")
+        self.assertEqual([text for text in self.page.evaluate("[...window.seen]") if "<t" in text or "colspan" in text or "</" in text], [])
+        text = self.page.locator(".answer .text")
+        expect(text.locator("td")).to_have_count(6)  # as far as it has come
+        self.proxy.delay = 0
+        self.say("<think>A <b>table</b>?</think>Here:\n\n", rows + "<td>3.10</td><td>EUR</td></tr>\n<tr><td>4</td><td>2.80</td><td>EUR</td></tr></tbody>\n</table>\n\nThe total is <b>435.75</b>.")
+        self.page.click("text=Regenerate")
+        expect(text.locator("td")).to_have_count(11)
+        self.assertEqual(text.locator("thead th").evaluate_all("(all) => all.map((th) => [th.innerText, th.colSpan, th.scope])"), [["Item", 1, "col"], ["Count", 1, "col"], ["Price", 2, "col"]])
+        self.assertEqual(text.locator("td[rowspan='2']").inner_text(), "Rope & <wire>")
+        expect(text.locator("td strong")).to_have_text("brass")
+        expect(text.locator("td math msup")).to_have_count(1)
+        expect(text.locator("p > strong").last).to_have_text("435.75")
+        self.page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+        text.locator("button:text-is('Copy table')").click()
+        self.assertEqual(self.page.evaluate("window.copied"),
+                         "Item\tCount\tPrice\t\nLamp brass\t12\t3^4\tEUR\nRope & <wire>\t96\t3.10\tEUR\n\t4\t2.80\tEUR")
+        # A screen reader is told the text: neither tags nor thoughts.
+        expect(self.page.locator("#status")).to_have_text("Answer: Here:\nItem, Count, Price.\nLamp brass, 12, 3^4, EUR.\nRope & <wire>, 96, 3.10, EUR.\n4, 2.80, EUR.\nThe total is 435.75.", use_inner_text=False)
+
+    def test_a_thought_without_an_answer_is_not_read_out(self):
+        self.say("<think>Is it 7, or")
+        self.ask("?")
+        expect(self.page.locator("#status")).to_have_text("The model said nothing.")
+
+    def test_only_chosen_elements(self):
+        """Whatever a model writes: the elements and attributes of an answer are the page's, and few."""
+        found = self.page.evaluate("""async () => {
+            const {MarkdownView} = await import('/page/markdown_view.js');
+            const pieces = ['<table>', '</table>', '<tr>', '</tr>', '<td>', '</td>', '<th colspan=7 onclick="alert(1)">', '<td rowspan="9" style="x">', '<thead>', '<tbody>', '<caption>',
+                '<b onmouseover="alert(1)">', '</b>', '<i>', '</i>', '<sub>', '</sub>', '<br>', '<script>alert(1)</script>', '<script>', '</script>', '<style>*{}</style>', '<!--', '-->', '<![CDATA[', ']]>',
+                '<img src=x onerror="alert(1)">', '<svg onload=alert(1)>', '<iframe src="javascript:alert(1)">', '<a href="javascript:alert(1)">x</a>', '<form action=x>', '<math><mi>', '&lt;script&gt;', '&#60;b>',
+                '[a](https://a.example/)', '[b](javascript:alert(1))', '**', '`', '$x$', '|a|\\n|-|\\n', '- ', '> ', '# ', '<think>', '</think>', '```', '\\n', '\\n\\n', 'a', ' ', '<', '>', '"', "'"];
+            let seed = 11;
+            const next = (n) => (seed = (seed * 48271) % 2147483647) % n;
+            const random = Array.from({length: 200}, () => Array.from({length: next(60)}, () => pieces[next(pieces.length)]).join(''));
+            const large = [`<table>${'<tr><td>1</td><td onclick=x>2</td></tr>'.repeat(50000)}</table>`, `${'<table><tr><td>'.repeat(10000)}x`, `<table><tr>${'<td colspan=1000>a</td>'.repeat(4000)}`,
+                `<table>${'<tr><td rowspan=1000 colspan=1000>a</td></tr>'.repeat(1500)}`];
+            const view = new MarkdownView(document.createElement('div')), names = new Set(), attributes = new Set();
+            document.querySelector('#thread').append(view.node);
+            let most = 0;
+            for (const text of [...random, ...large]) {
+                view.show(text, '', text.length % 2 === 0);
+                const all = view.node.querySelectorAll('*');
+                most = Math.max(most, all.length);
+                for (const node of all) {
+                    names.add(node.localName);
+                    for (const {name, value} of node.attributes) {
+                        attributes.add(name);
+                        if (name === 'href' && !/^https?:/.test(value)) attributes.add(value);
+                        if (/^(col|row)span$/.test(name) && !(Number(value) > 1 && Number(value) <= 1000)) attributes.add(value);
+                    }
+                }
+                if (text.length > 10000) view.node.getBoundingClientRect();  // it is laid out
+            }
+            view.node.remove();
+            return {names: [...names], attributes: [...attributes], most};
+        }""")
+        self.assertLessEqual(set(found["names"]), {
+            "p", "div", "span", "hr", "blockquote", "ul", "ol", "li", "pre", "code", "a", "strong", "em", "s", "u", "sub", "sup", "br", "details", "summary", "button",
+            "table", "caption", "thead", "tbody", "tr", "th", "td", "math", "semantics", "mrow", "mi"})
+        self.assertLessEqual({"table", "caption", "thead", "th", "sub", "strong"}, set(found["names"]))
+        self.assertLessEqual(set(found["attributes"]), {"class", "scope", "colspan", "rowspan", "href", "rel", "target", "title", "tabindex", "role", "aria-label", "aria-level", "type", "start", "display"})
+        self.assertLess(found["most"], 12000)
+
+    def test_a_table_that_is_too_large(self):
+        self.say("<table>\n" + "<tr><td>1</td><td>2</td></tr>\n" * 5000 + "</table>\n\nDone.")
+        self.ask("Show me")
+        text = self.page.locator(".answer .text")
+        expect(text.locator("tr")).to_have_count(2000)
+        expect(text.locator(".of-table")).to_contain_text("A table this large is shown in part: the first 2,000 rows; the rest as text.")
+        expect(text.locator(".of-table pre")).to_contain_text("<tr><td>1</td><td>2</td></tr>")
+        expect(text.locator("p").last).to_have_text("Done.")
 
     def test_a_thought_of_its_own_field(self):
         self.say({"reasoning_content": "Let me "}, {"reasoning_content": "see."}, "It is 7.")

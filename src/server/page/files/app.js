@@ -7,6 +7,7 @@ import {documentOfUri} from './documents.js';
 import {announce, ask, byId, el, notice} from './dom.js';
 import {Live} from './live.js';
 import {pictureOfUri} from './pictures.js';
+import {announcement} from './plain_text.js';
 import {found} from './search.js';
 import {Settings} from './settings.js';
 import {openStore, pictures, setTourState, tourState} from './store.js';
@@ -92,8 +93,7 @@ function changed(conversation, answer) {
     return;
   }
   if (current.tour) thread.showTable();
-  const answers = conversation.messages.at(-1).answers;
-  announce(answers.map((a) => `Answer: ${a.text} ${a.state === 'stopped' ? 'Stopped.' : a.error}`).join('\n'));
+  announce(announcement(conversation.messages.at(-1).answers));
   if (!model) showModel();
 }
 

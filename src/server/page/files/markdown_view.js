@@ -2,9 +2,11 @@
 // stays open and a selection stays selected while the answer grows.
 import {button, el} from './dom.js';
 import {markdown} from './markdown.js';
+import {count} from './format.js';
 import {formulas} from './math.js';
+import {tabSeparated} from './plain_text.js';
 
-const kTags = {strong: 'strong', em: 'em', strike: 's', break: 'br'};
+const kTags = {strong: 'strong', em: 'em', strike: 's', underline: 'u', sub: 'sub', sup: 'sup', break: 'br'};
 
 function inlineNode(part) {
   if (typeof part === 'string') return part;
@@ -18,10 +20,11 @@ function inlineNode(part) {
 
 const inlineNodes = (children) => children.map(inlineNode);
 
+// `text`: a string, or a function that makes it.
 export function copyButton(text, label = 'Copy') {
   if (!navigator.clipboard) return null;
   const node = button(label, async () => {
-    await navigator.clipboard.writeText(text);
+    await navigator.clipboard.writeText(typeof text === 'function' ? text() : text);
     node.textContent = 'Copied';
     setTimeout(() => (node.textContent = label), 2000);
   }, {class: 'quiet copy'});
@@ -34,11 +37,22 @@ function codeNode({language, text}) {
     el('pre', {tabindex: 0, role: 'region', 'aria-label': `Code${language ? `, ${language}` : ''}`}, el('code', {}, text)));
 }
 
-function tableNode({align, head, rows}) {
-  const cell = (tag, children, column) => el(tag, {class: align[column] ? `to-${align[column]}` : null, scope: tag === 'th' ? 'col' : null}, inlineNodes(children));
-  return el('div', {class: 'table', tabindex: 0, role: 'region', 'aria-label': 'Table'}, el('table', {},
-    el('thead', {}, el('tr', {}, head.map((children, column) => cell('th', children, column)))),
-    el('tbody', {}, rows.map((row) => el('tr', {}, row.map((children, column) => cell('td', children, column)))))));
+function rowNode(cells, scope) {
+  return el('tr', {}, cells.map(({children, header, align, colspan, rowspan}) =>
+    el(header ? 'th' : 'td', {class: align ? `to-${align}` : null, scope: header ? scope : null, colspan, rowspan}, inlineNodes(children))));
+}
+
+function tableNode(table) {
+  const {caption, head, rows, rest} = table;
+  const isHead = (row) => row.every((cell) => cell.header);
+  return el('div', {class: 'of-table'},
+    el('div', {class: 'table', tabindex: 0, role: 'region', 'aria-label': 'Table'}, el('table', {},
+      caption ? el('caption', {}, inlineNodes(caption)) : null,
+      head.length > 0 ? el('thead', {}, head.map((row) => rowNode(row, 'col'))) : null,
+      el('tbody', {}, rows.map((row) => rowNode(row, isHead(row) ? 'col' : 'row'))))),
+    rest ? [el('p', {class: 'soft'}, `A table this large is shown in part: the first ${count(head.length + rows.length, 'row')}; the rest as text.`),
+      el('pre', {tabindex: 0, role: 'region', 'aria-label': 'The rest of the table'}, rest)] : null,
+    head.length + rows.length > 1 ? copyButton(() => tabSeparated(table), 'Copy table') : null);
 }
 
 // An item that is one paragraph is shown without its margins.
@@ -66,10 +80,10 @@ export class MarkdownView {
     this.keys = [];
   }
 
-  // `thought`: what the model said to itself, '' if nothing; `thinking`: the thought continues.
-  show(text, thought = '', thinking = false) {
-    const blocks = markdown(text);
-    if (thought) blocks.unshift({kind: 'thought', blocks: markdown(thought), open: thinking && !text});
+  // `thought`: what the model said to itself, '' if nothing; `growing`: more is to come.
+  show(text, thought = '', growing = false) {
+    const blocks = markdown(text, growing);
+    if (thought) blocks.unshift({kind: 'thought', blocks: markdown(thought), open: growing && !text});
     const keys = blocks.map((block) => JSON.stringify(block));
     blocks.forEach((block, i) => {
       if (keys[i] === this.keys[i]) return;
