@@ -10,6 +10,7 @@ const {announcement, spoken, tabSeparated} = await load('plain_text.js');
 const {exported, imported} = await load('conversation_file.js');
 const {allMessages, fork, show, versions} = await load('branches.js');
 const {found} = await load('search.js');
+const {titleOf} = await load('title.js');
 const words = await load('words.js');
 const {documentText, isPdf, isTiff, namesPages} = await load('documents.js');
 const {otherImage} = await load('pictures.js');
@@ -256,6 +257,19 @@ const tests = {
     assert.deepEqual(versions(conversation, 2), {current: 2, count: 3});
     assert.equal(allMessages(conversation).map((message) => message.text).sort().join(''), 'ACDabcdx');
     assert.doesNotThrow(() => JSON.stringify(conversation));
+  },
+  titlesEndAtWords() {
+    for (const [text, expected] of [
+      ['What is the TOTAL?', 'What is the TOTAL?'], ['', ''], ['  a\n\nb\t c ', 'a b c'], ['x'.repeat(60), 'x'.repeat(60)],
+      ['Please read this invoice and tell me in one a little longer line', 'Please read this invoice and tell me in one a little longer…'],
+      ['Read the first page of the report, then the second, and also: the third one', 'Read the first page of the report, then the second, and…'],
+      [`See https://a.example/${'b'.repeat(80)}`, 'See https://a.example/…'], ['Compare the two invoices of Northwind Lamps and name the KT-4821-B item', 'Compare the two invoices of Northwind Lamps and name the…'], ['y'.repeat(61), `${'y'.repeat(59)}…`],
+      ['👨‍👩‍👧‍👦'.repeat(70), `${'👨‍👩‍👧‍👦'.repeat(59)}…`], ['🇵🇹'.repeat(61), `${'🇵🇹'.repeat(59)}…`], ['e\u0301'.repeat(61), `${'e\u0301'.repeat(59)}…`],
+    ]) assert.equal(titleOf(text), expected, text);
+    const chinese = '请阅读这张发票并告诉我总金额是多少以及付款的最后期限是哪一天'.repeat(4), title = titleOf(chinese).slice(0, -1);
+    const words = Array.from(new Intl.Segmenter('zh', {granularity: 'word'}).segment(chinese), ({index}) => index);
+    assert.ok(chinese.startsWith(title) && words.includes(title.length) && title.length > 50, title);
+    assert.ok(titleOf('z '.repeat(1e6)).length < 61);
   },
   searchLooksIntoAnswers() {
     const conversation = {name: 'Invoice', messages: [{text: 'What?'}, {answers: [{text: `${'x '.repeat(60)}Lisbon\n${'y '.repeat(60)}`}]}]};

@@ -2,6 +2,7 @@
 import {ApiError, streamChat} from './api.js';
 import {allMessages, fork} from './branches.js';
 import {conversations, newId, pictures} from './store.js';
+import {titleOf} from './title.js';
 import {frameChoice} from './videos.js';
 
 // A conversation: {id, name, created, updated, messages, forks (branches.js), tour (tour.js)}. Messages alternate:
@@ -113,7 +114,7 @@ export class Chat {
     const named = documents.map(({id, name, pages}) => ({id, name, pages}));
     const clips = videos.map(({id, name, seconds, fps, max_frames}) => ({id, name, seconds, fps, max_frames}));
     conversation.messages.push({role: 'user', text, pictures: shown, documents: named, videos: clips, files});
-    if (!conversation.name) conversation.name = text.slice(0, 60) || files[0]?.name || documents[0]?.name || videos[0]?.name || 'An image';
+    if (!conversation.name) conversation.name = titleOf(text) || files[0]?.name || documents[0]?.name || videos[0]?.name || 'An image';
     return this.answer(conversation, sides);
   }
 

@@ -1,10 +1,10 @@
 // Tables that models write in HTML, read into the same plain values as Markdown's (markdown.js). Only the shape of the table
-// and a few elements inside a cell are taken: attributes but for spans, comments, scripts and styles are dropped, and a tag
+// and a few elements inside a cell are taken: all attributes except spans are dropped, as are comments, scripts and styles; a tag
 // that is not HTML's stays text. A table in a cell becomes lines of that cell. A table ends at its end tag, or where text
 // stands outside of its cells.
 import {inline, kElements, lowerCase, tagAt} from './inline.js';
 
-// A browser lays out what spans claim: rows times columns, however few the cells are.
+// A browser lays out every place that spans claim: rows times columns, however few the cells are.
 export const kMaxColumns = 200;
 const kMaxSpan = 1000;
 
@@ -16,7 +16,7 @@ const kStartsWithin = /<table(?=[\s>/])/i;
 
 const kStructure = ['table', 'thead', 'tbody', 'tfoot', 'tr', 'td', 'th', 'caption', 'colgroup', 'col'];
 const kOutOfSight = ['script', 'style', 'template', 'noscript'];
-// Of a cell's content: those that begin a line, and those that are only dropped.
+// Elements in a cell that begin a line, and elements whose tags are dropped.
 const kLines = ['p', 'div', 'li', 'ul', 'ol', 'dl', 'dt', 'dd', 'h1', 'h2', 'h3', 'h4', 'h5', 'h6', 'blockquote', 'pre', 'hr', 'section', 'article'];
 const kDropped = ['span', 'font', 'center', 'a', 'img', 'small', 'big', 'code', 'tt', 'label', 'input', 'button', 'form', 'iframe', 'object', 'embed', 'svg',
   'html', 'head', 'body', 'meta', 'link', 'figure', 'mark', 'abbr', 'nobr', 'wbr', 'video', 'audio', 'base'];
@@ -45,7 +45,7 @@ const encoded = (text) => text.replace(/[&<>]/g, (c) => ({'&': '&amp;', '<': '&l
 
 // ---- a cell ----------------------------------------------------------------------------------------------------------
 
-// Collects a cell's source: what remains is text for `inline`, in which elements are closed in the order they were opened.
+// Collects a cell's source, as text for `inline` in which elements are closed in the order they were opened.
 class Cell {
   constructor(fields) {
     this.fields = fields;
@@ -59,7 +59,7 @@ class Cell {
     this.fresh &&= !text.trim();
   }
 
-  // What comes next stands in a new line.
+  // Begins a line.
   line() {
     if (!this.fresh) this.pieces.push('<br>');
     this.fresh = true;
@@ -109,10 +109,10 @@ class TableReader {
     this.row = this.cell = null;
     this.begin = begin;
     this.rowBegin = -1;
-    this.columns = 0;  // of the row, those that hang down from earlier rows included
+    this.columns = 0;  // of the row, with columns that hang down from earlier rows
     this.hanging = [];  // spans of earlier rows that reach this one or later ones: {columns, rows: how many more}
     this.nested = 0;   // tables within the cell
-    this.restFrom = -1;  // where what found no room begins; -1: all has
+    this.restFrom = -1;  // where the rows that found no room begin; -1: all have
     this.end = -1;       // of the table, once it is known
   }
 

@@ -56,7 +56,7 @@ export function tagAt(text, i) {
 
 // Reads one paragraph. A closing mark that has not been found is not sought again, so time grows with the text's length.
 class Inline {
-  // `decode`: what the text's characters mean, if not themselves.
+  // `decode`: from a piece of the source to the text that it means.
   constructor(text, depth, decode) {
     this.text = text;
     this.depth = depth;
@@ -136,7 +136,7 @@ class Inline {
     return {node: {kind: 'math', text: this.decode(this.text.slice(i + 1, end)), display: false}, end: end + 1};
   }
 
-  // <b>…</b> and its like; what their attributes say is dropped.
+  // <b>…</b> and its like, without their attributes.
   element(i) {
     const tag = tagAt(this.text, i);
     if (tag?.name === 'br') return {node: {kind: 'break'}, end: tag.end};

@@ -1,5 +1,5 @@
 // Markdown, LaTeX and tables of HTML as models write them, read into a tree of plain values; markdown_view.js shows the tree.
-// Knows nothing of a browser. What it does not recognise stays text.
+// Knows nothing of a browser. Anything that it does not recognise stays text.
 //
 // A block is one of {kind: 'paragraph', children}, {kind: 'heading', level, children}, {kind: 'rule'},
 // {kind: 'quote', blocks}, {kind: 'list', ordered, start, items: [blocks]}, {kind: 'code', language, text},
@@ -21,7 +21,7 @@ const kItem = /^( *)([-*+]|(\d{1,9})[.)])( +|$)(.*)$/;
 const kColumns = /^ *\|? *:?-+:? *(?:\| *:?-+:? *)*\|? *$/;
 const kThought = /^\s*<think(?:ing)?>/, kThoughtEnd = /<\/think(?:ing)?>/;
 
-// What is left of the elements that an answer's tables may have.
+// The elements that an answer's tables may still have.
 class Room {
   constructor() {
     this.left = kMaxElements;
@@ -146,7 +146,7 @@ function paragraph(lines, i, html, answer) {
   return [{kind: 'paragraph', children: inline(texts.join('\n'))}, null, i];
 }
 
-// `answer`: what holds for all of it, {room, growing: whether more is to come}.
+// `answer`: of the whole answer, {room, growing: whether more is to come}.
 function blocks(lines, depth, answer) {
   const out = [];
   let tables = null;

@@ -1,4 +1,4 @@
-// An answer without its markup: what a screen reader is told, and a table as it is pasted into a spreadsheet.
+// An answer without its markup: as a screen reader reads it out, and a table as it is pasted into a spreadsheet.
 import {markdown} from './markdown.js';
 
 const inlineText = (children) => children.map((part) => {
@@ -11,7 +11,7 @@ const sentence = (text) => (/[\p{L}\p{N})]$/u.test(text) ? `${text}.` : text);
 const cellText = ({children}) => inlineText(children).replace(/\s+/g, ' ').trim();
 const rowText = (row) => sentence(row.map(cellText).filter(Boolean).join(', '));
 
-// Row by row; what is not shown as a table is not read out.
+// Row by row; rows that are shown as text are left out.
 function tableText({caption, head, rows, rest}) {
   const lines = [caption && sentence(inlineText(caption).trim()), ...[...head, ...rows].map(rowText), rest && 'The rest of the table is not read out.'];
   return lines.filter(Boolean).join('\n');
@@ -36,7 +36,7 @@ const blocksText = (blocks) => blocks.map((block) => kTexts[block.kind](block)).
 // The text of an answer as it is read out: without marks, thoughts and tags, formulas as their source.
 export const spoken = (text) => blocksText(markdown(text)).trim();
 
-// What is announced of answers that have ended.
+// The announcement of answers that have ended.
 export function announcement(answers) {
   return answers.map(({text, state, error, label}) => {
     const said = spoken(text);
