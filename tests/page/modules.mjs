@@ -283,7 +283,7 @@ const tests = {
   cardsBeginWithWhatTheyMean() {
     const image = (more) => ({n_tokens: 200, recomputed_tokens: 0, source: 'computed', encoder: 'computed', reason: 'first use', ...more});
     const answer = (images, {cached = 0, saved = 0, kv = {}, reason = ''} = {}) => ({finish: 'stop', usage: {prompt_tokens: 251, completion_tokens: 10, prompt_tokens_details: {cached_tokens: cached}},
-      served: {cache: {images, saved_ms: saved, prefix_reason: reason}, kv: {bytes: 1024, peak_bytes: 1024, slots: [[26, 26]], ...kv}}});
+      served: {cache: {images, saved_ms: saved, prefix_reason: reason}, kv: {bytes: 1024, peak_bytes: 1024, slots: [[34, 34]], ...kv}}});
     const says = (...args) => words.verdict(answer(...args)).join(' ');
     assert.equal(says([image({source: 'ram', recomputed_tokens: 10})], {saved: 1200}), '95 % of this image came from the cache: about 1.20 s saved.');
     assert.equal(says([image({source: 'prefix'}), image({})], {saved: 30}), '50 % of these 2 images came from the cache: about 30 ms saved.');
@@ -293,7 +293,9 @@ const tests = {
     assert.equal(says([image({encoder: 'hit'})]), 'The image was known and not encoded again; the rest was computed.');
     assert.equal(says([], {cached: 200}), '80 % of the question came from the cache.');
     assert.equal(says([], {cached: 3, reason: 'no cached prompt continues like this'}), 'Nothing came from the cache: it was not asked about before.');
-    assert.match(says([image({})], {kv: {peak_bytes: 10240}}), /10 % of what the model had read was kept: memory fell from 10\.0 KiB to 1\.0 KiB\.$/);
+    assert.match(says([image({})], {kv: {peak_bytes: 10240}}), / 10 % of the question was kept \(25 of 251 tokens, and the answer’s own 9\): memory, in pages of 64 tokens, fell from 10\.0 KiB to 1\.0 KiB\.$/);
+    assert.match(says([image({})], {kv: {peak_bytes: 10240, slots: [[4, 4]]}}), / 0 % of the question was kept \(0 of 251 tokens/);  // fewer than the answer has
+    assert.match(says([image({})], {kv: {peak_bytes: 10240, slots: undefined}}), / A part of the question was kept: memory, /);
   },
   differencesAreMarked() {
     const marked = (a, b) => words.differences(a, b).map((pieces) => pieces.map(({text, changed}) => (changed ? `[${text}]` : text)).join(''));

@@ -21,7 +21,7 @@ const pictureIds = (conversation) =>
   allMessages(conversation).flatMap((message) => [...(message.documents ?? []), ...(message.videos ?? []), ...(message.pictures ?? [])].map((picture) => picture.id));
 
 function labelOf(side) {
-  return side.name || [side.kv, side.budget, side.reuse && `reuse ${side.reuse}`].filter(Boolean).join(' ') || 'as the server is set';
+  return side.name || [side.kv, side.budget, side.reuse && `reuse ${side.reuse}`].filter(Boolean).join(' ') || 'the server’s settings';
 }
 
 function newAnswer(side) {

@@ -2,18 +2,16 @@
 import {el} from './dom.js';
 import {bytes, duration, rate} from './format.js';
 import {keptPictures} from './kept.js';
-import {differences, firstToken, keptShare, percentText} from './words.js';
+import {differences, firstToken, keptTokens, percentText} from './words.js';
 import {tokensPerSecond} from './card.js';
 
-const kAboutShares = 'A share counts tokens of the question; the answer’s own are kept besides. Memory comes in whole pages, so a short ' +
-  'question saves less of it.';
+const kAboutShares = 'Tokens kept: of the question, image and text together; the answer’s own are kept besides. Memory is held in pages ' +
+  'of 64 tokens, so that a short question saves less of it.';
 const marked = (pieces) => pieces.map(({text, changed}) => (changed ? el('mark', {}, text) : text));
 
 function keptCell(answer) {
-  const share = keptShare(answer);
-  if (share === null) return '–';
-  const n = answer.usage.prompt_tokens + answer.usage.completion_tokens - 1;
-  return `${Math.round(share * n)} of ${n} (${percentText(share)})`;
+  const kept = keptTokens(answer);
+  return kept === null ? '–' : `${Math.round(kept.n)} of ${kept.of} (${percentText(kept.share)})`;
 }
 
 function sentence([a, b], same) {

@@ -81,7 +81,7 @@ export class Tour {
 // What the summary needs of each step.
 function figuresOf(answers) {
   return answers.map((answer) => ({label: answer.label, text: answer.text.trim(), first: firstToken(answer), kv: answer.served.kv.bytes,
-    cached: answer.usage.prompt_tokens_details.cached_tokens, prompt: answer.usage.prompt_tokens, reason: answer.served.cache.prefix_reason}));
+    saved: answer.served.cache.saved_ms ?? 0, cached: answer.usage.prompt_tokens_details.cached_tokens, prompt: answer.usage.prompt_tokens, reason: answer.served.cache.prefix_reason}));
 }
 
 // Three sentences: what the tenth cost, what the last question saved, and why.
@@ -89,13 +89,14 @@ function summary([[first], [full, tenth], [again]], sees) {
   const what = sees ? 'page' : 'letter';
   const same = full.text === tenth.text;
   const share = percentText(tenth.kv / full.kv);
-  const cost = same ? `nothing in the answer, which is the same word for word, with ${share} of the memory`
-    : `the answer, which is no longer the same, for ${share} of the memory`;
+  const memory = `${share} of the memory, which is held in pages of 64 tokens`;
+  const cost = same ? `nothing in the answer, which is the same word for word, with ${memory}`
+    : `the answer, which is no longer the same, for ${memory}`;
   const later = tenth.first - full.first;
   const time = later > 0 ? `; the first token came ${duration(later)} later, because choosing what to keep takes time` : '';
   const saved = again.cached > 0
-    ? [`What the new question saved: ${duration(Math.max(0, first.first - again.first))} until the first token ` +
-        `(${duration(again.first)} instead of ${duration(first.first)} at click 1).`,
+    ? [`What the new question saved: ${again.saved > 0 ? `about ${duration(again.saved)}` : `${again.cached} tokens`} of computing. Its first words ` +
+        `came after ${duration(again.first)}, those of click 1 after ${duration(first.first)}.`,
       `Why: ${again.cached} of its ${again.prompt} prompt tokens, the ${what} among them, were in the cache since click 1. Only what was new was computed.`]
     : ['What the new question saved: nothing. Nothing was reused.', `Why: ${missReason(again.reason, true)}.`];
   return [el('h3', {}, 'What you have seen'), el('ul', {}, [`What the tenth cost: ${cost}${time}.`, ...saved].map((text) => el('li', {}, text)))];

@@ -64,18 +64,24 @@ export function reuseSentence({usage, served}, again = false) {
   return `Nothing came from the cache${reason ? `: ${missReason(reason, again)}` : ''}.`;
 }
 
-// The share of tokens that are left, mean over layers and heads; null: the server did not say.
-export function keptShare({usage, served}) {
+// {n, of, share, own}: the tokens of a question that are left, mean over layers and heads, and those of the answer, which are kept
+// besides (its last one never has KV). A budget is a share of the question, so this is the figure to name. null: the server did
+// not say.
+export function keptTokens({usage, served}) {
   const heads = (served.kv.slots ?? []).flat();
   if (heads.length === 0) return null;
-  return heads.reduce((a, b) => a + b, 0) / heads.length / Math.max(1, usage.prompt_tokens + usage.completion_tokens - 1);
+  const of = Math.max(1, usage.prompt_tokens), own = Math.max(0, usage.completion_tokens - 1);
+  const n = Math.max(0, heads.reduce((a, b) => a + b, 0) / heads.length - own);
+  return {n, of, share: n / of, own};
 }
 
 // What a policy took away; '': nothing.
 export function keptSentence(answer) {
-  const {kv} = answer.served, share = keptShare(answer);
+  const {kv} = answer.served, kept = keptTokens(answer);
   if (kv.bytes >= kv.peak_bytes) return '';
-  return `${share === null ? 'A part' : percentText(share)} of what the model had read was kept: memory fell from ${bytes(kv.peak_bytes)} to ${bytes(kv.bytes)}.`;
+  const memory = `memory, in pages of 64 tokens, fell from ${bytes(kv.peak_bytes)} to ${bytes(kv.bytes)}.`;
+  if (kept === null) return `A part of the question was kept: ${memory}`;
+  return `${percentText(kept.share)} of the question was kept (${Math.round(kept.n)} of ${kept.of} tokens, and the answer’s own ${kept.own}): ${memory}`;
 }
 
 export const firstToken = ({seen, served}) => seen.first ?? served?.timings_ms.ttft ?? null;
