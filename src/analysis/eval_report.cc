@@ -2,6 +2,7 @@
 #include "analysis/eval_report.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <map>
 #include <optional>
@@ -16,51 +17,77 @@ namespace vlcache {
 namespace {
 
 constexpr size_t kShownQuestions = 60;
+constexpr double kRound = 0.2;  // the chart's lower end is a multiple of this
 
 std::string percent(double share) { return format("%.1f", 100 * share); }
 
 std::string chart(const EvalTable& table) {
   std::vector<ChartLine> lines;
   std::set<double> budgets;
+  double low = table.goal;
   for (const EvalLine& line : table.lines) {
     const double budget = std::atof(line.budget.c_str());
     if (line.n == 0 || !(budget > 0 && budget <= 1)) continue;
     if (lines.empty() || lines.back().name != line.kv) lines.push_back({line.kv, {}});
-    lines.back().points.push_back({budget, line.score, line.interval.low, line.interval.high});
+    lines.back().points.push_back({budget, line.kept, line.kept_at_least(), line.kept});
+    low = std::min(low, line.kept_at_least());
     budgets.insert(budget);
   }
   if (budgets.empty()) return "";
   for (ChartLine& line : lines) std::ranges::sort(line.points, {}, &ChartPoint::x);
   return line_chart(lines, {.x_label = "share of the prompt's KV that is kept",
-                            .y_label = "score",
+                            .y_label = "right answers kept",
                             .x_ticks = {budgets.begin(), budgets.end()},
-                            .reference = table.lines[0].score});
+                            .y_low = std::floor(low / kRound) * kRound,
+                            .reference = table.goal}) +
+         format(
+             "<p class=\"soft\">Each point: the share of the full cache's right answers that a policy kept. The line "
+             "below it reaches down to the share that is certain (95 %%). A budget is safe if that line ends above the "
+             "dashed goal of %g %%.</p>",
+             100 * table.goal);
 }
 
-// A row per policy and budget; line `best` is marked.
-std::string html_table(const EvalTable& table, size_t best) {
+// "<tr>" with the name of a line.
+std::string row_begin(const EvalLine& line, bool best = false) {
+  return std::string(best ? "<tr class=\"best\">" : "<tr>") + cell(line.kv) + cell(line.budget);
+}
+
+// The verdicts, a row per policy and budget, in columns that a phone has room for; line `best` is marked.
+std::string verdict_table(const EvalTable& table, size_t best) {
   std::string text =
-      "<div class=\"wide\"><table><tr><th>policy</th><th>budget</th><th>score</th><th>95 %</th><th>share of the full "
-      "cache's score</th><th>95 %</th><th>lost</th><th>gained</th><th>same tokens</th><th>KV bytes</th>" +
-      std::string(table.has_ended ? "<th>ended before the policy acted</th>" : "") + "<th>failed</th></tr>";
+      "<div class=\"wide\"><table class=\"narrow\"><tr><th>policy</th><th>budget</th><th>lost</th><th>kept, at "
+      "least</th><th>KV bytes</th><th>" +
+      goal_heading(table) + "</th></tr>";
   for (size_t i = 0; i < table.lines.size(); ++i) {
     const EvalLine& line = table.lines[i];
-    text += std::string(i == best ? "<tr class=\"best\">" : "<tr>") + "<td>" + escape_html(line.kv) + "</td><td>" +
-            escape_html(line.budget) + "</td>";
+    text += row_begin(line, i == best);
     if (line.n == 0) {
-      text += "<td colspan=\"" + std::to_string(table.has_ended ? 10 : 9) + "\" class=\"text\">– " +
-              escape_html(line.error) + "</td></tr>";
+      text += "<td colspan=\"4\" class=\"text\">– " + escape_html(line.error) + "</td></tr>";
       continue;
     }
-    text += "<td>" + percent(line.score) + "</td><td>" + percent(line.interval.low) + "–" +
-            percent(line.interval.high) + "</td><td>" + percent(line.share) + "</td><td>" +
-            percent(line.share_interval.low) + "–" + percent(line.share_interval.high) + "</td><td>" +
-            std::to_string(line.n_lost) + "</td><td>" + std::to_string(line.n_gained) + "</td><td>" +
-            percent(line.same_tokens) + "</td><td>" + percent(line.kv_share) + " %</td><td>" +
-            (table.has_ended ? std::to_string(line.n_ended) + "</td><td>" : "") +
-            (line.n_failed > 0 ? std::to_string(line.n_failed) : "") + "</td></tr>";
+    const bool full = line.kv == "full";
+    text += cell(full ? "" : std::to_string(line.n_lost)) +
+            cell(full ? "" : format("%.1f %%", std::floor(1000 * line.kept_at_least() + 1e-9) / 10)) +
+            cell(percent(line.kv_share) + " %") + cell(verdict_cell(line)) + "</tr>";
   }
   return text + "</table></div>";
+}
+
+std::string figures_table(const EvalTable& table) {
+  std::string text =
+      "<div class=\"wide\"><table><tr><th>policy</th><th>budget</th><th>score</th><th>lost</th><th>gained"
+      "</th><th>right answers kept</th><th>same tokens</th>" +
+      std::string(table.has_kl ? "<th>KL</th>" : "") +
+      (table.has_ended ? "<th>ended before the policy acted</th>" : "") + "<th>failed</th></tr>";
+  for (const EvalLine& line : table.lines) {
+    if (line.n == 0) continue;
+    text += row_begin(line) + cell(percent(line.score)) + cell(std::to_string(line.n_lost)) +
+            cell(std::to_string(line.n_gained)) + cell(percent(line.kept) + " %") + cell(percent(line.same_tokens)) +
+            (table.has_kl ? cell(format("%.3f", line.kl)) : "") +
+            (table.has_ended ? cell(std::to_string(line.n_ended)) : "") +
+            cell(line.n_failed > 0 ? std::to_string(line.n_failed) : "") + "</tr>";
+  }
+  return fold("All figures", text + "</table></div>");
 }
 
 // Scores by kind of question; "" for one kind.
@@ -72,8 +99,8 @@ std::string kinds_table(const EvalTable& table) {
   }
   text += "</tr>";
   for (const EvalLine& line : table.lines) {
-    text += "<tr><td>" + escape_html(line.kv) + "</td><td>" + escape_html(line.budget) + "</td>";
-    for (const auto& [kind, score] : line.by_kind) text += "<td>" + percent(score) + "</td>";
+    text += row_begin(line);
+    for (const auto& [kind, score] : line.by_kind) text += cell(percent(score));
     text += "</tr>";
   }
   return fold("Scores by kind of question", text + "</table></div>");
@@ -97,9 +124,11 @@ std::string legend(const EvalTable& table, const std::optional<BestLine>& best,
       "Protected slots, such as the prompt's last ones, are inside the budget.</p>",
       kPageSlots, n_mean, std::min(100.0, 100 * kPageSlots / n_mean));
   return text +
-         "<p class=\"soft\">Lost and gained: questions whose score is below or above the full cache's. The intervals "
-         "in the table are of bootstrap resamples in pairs and cannot show a loss that no question showed; the one in "
-         "the verdict (Clopper and Pearson) can.</p>";
+         "<p class=\"soft\">Lost: questions whose score is below the full cache's; gained: above it. Kept: the right "
+         "answers of the full cache, less the lost ones, with the gained ones. At least: the lower bound, 95 % sure "
+         "for "
+         "each row by itself (Tango's score interval for pairs, and never above the bound of as many questions without "
+         "a loss, Clopper and Pearson's), as in <code>vlcache tune reuse</code>.</p>";
 }
 
 // Questions with different answers, and the policies that gave each.
@@ -144,9 +173,10 @@ std::string eval_page(const EvalTable& table, const std::vector<EvalChoice>& cho
   return html_page("Accuracy over KV budget",
                    verdict_box(eval_verdict(table)) + "<p class=\"soft\">" + escape_html(table.model) + " on " +
                        escape_html(table.data) + ", " + std::to_string(table.n_turns) +
-                       (table.n_turns == 1 ? " question.</p>" : " questions.</p>") + "<h2>Policies and budgets</h2>" +
-                       html_table(table, best ? best->index : table.lines.size()) + legend(table, best, results) +
-                       kinds_table(table) + "<h2>Score over budget</h2>" + chart(table) +
+                       (table.n_turns == 1 ? " question.</p>" : " questions.</p>") + chart(table) +
+                       "<h2>Policies and budgets</h2>" +
+                       verdict_table(table, best && best->reaches ? best->index : table.lines.size()) +
+                       legend(table, best, results) + figures_table(table) + kinds_table(table) +
                        "<h2>Where answers differ</h2>" + disagreements(choices, results, samples));
 }
 

@@ -1,7 +1,7 @@
 #include "analysis/eval_table.h"
 
 #include <algorithm>
-#include <cstdlib>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "analysis/verdicts.h"
@@ -12,26 +12,22 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-std::string label(const EvalLine& line) { return line.budget.empty() ? line.kv : line.kv + " " + line.budget; }
-
 EvalLine make_line(const EvalChoice& choice, size_t column, const std::vector<const EvalTurnResult*>& turns,
-                   uint64_t seed) {
+                   const EvalTable& table) {
   EvalLine line{.kv = choice.policy->name(),
                 .budget = choice.budget,
                 .given = choice.kv,
                 .error = {},
-                .interval = {},
-                .share_interval = {},
+                .verdict = {},
                 .by_kind = {}};
-  std::vector<double> scores, full;
   std::map<std::string, int32_t> n_of_kind;
   double full_bytes = 0;
   for (const EvalTurnResult* turn : turns) {
     const EvalAnswer& answer = turn->answers[column];
-    scores.push_back(answer.score);
-    full.push_back(turn->answers[0].score);
-    line.n_lost += scores.back() < full.back() ? 1 : 0;
-    line.n_gained += scores.back() > full.back() ? 1 : 0;
+    const double full = turn->answers[0].score;
+    line.score += answer.score;
+    line.n_lost += answer.score < full ? 1 : 0;
+    line.n_gained += answer.score > full ? 1 : 0;
     line.by_kind[turn->kind] += answer.score;
     ++n_of_kind[turn->kind];
     if (!answer.error.empty()) {
@@ -48,68 +44,99 @@ EvalLine make_line(const EvalChoice& choice, size_t column, const std::vector<co
     line.plan_ms += answer.plan_ms;
   }
   for (auto& [kind, sum] : line.by_kind) sum /= n_of_kind[kind];
-  line.score = mean(scores);
-  line.interval = mean_interval(scores, seed);
-  line.share = mean(full) > 0 ? mean(scores) / mean(full) : 1.0;
-  line.share_interval = ratio_interval(scores, full, seed);
+  line.score /= std::max(1, table.n_turns);
+  if (column == 0) {
+    line.verdict.bound = 0;  // the full cache itself
+  } else {
+    judge_line(line, table);
+  }
   const double n = std::max(line.n, 1);
   line.kv_share = full_bytes > 0 ? line.kv_bytes / full_bytes : 1.0;
   for (double* x : {&line.same_tokens, &line.kl, &line.kv_bytes, &line.plan_ms}) *x /= n;
   return line;
 }
 
+// Of a lower bound, which rounding must not raise.
+std::string rounded_down(double share) { return format("%.1f", std::floor(1000 * share + 1e-9) / 10); }
+
 }  // namespace
 
+bool EvalLine::loses_too_much() const {
+  return verdict.answer == GateVerdict::Answer::kNo || (!verdict.yes() && 1 - kept >= verdict.limit);
+}
+
+void judge_line(EvalLine& line, const EvalTable& table) {
+  const ScoreCounts counts{
+      .n = table.n_turns, .n_right = table.n_right, .n_lost = line.n_lost, .n_gained = line.n_gained};
+  const int32_t n_right = std::clamp(table.n_right + line.n_gained, 1, std::max(1, table.n_turns));
+  line.kept = 1 - static_cast<double>(line.n_lost - line.n_gained) / n_right;
+  line.verdict = judge(ReuseEvidence{.answers = {}, .floor = {}, .scores = counts}, GateRule{.margin = 1 - table.goal});
+}
+
 EvalTable make_table(const std::vector<EvalChoice>& choices, const std::vector<EvalTurnResult>& results,
-                     bool later_turns, uint64_t seed) {
+                     bool later_turns, double goal) {
   EvalTable table;
-  table.seed = seed;
+  table.goal = goal;
   std::vector<const EvalTurnResult*> turns;
   for (const EvalTurnResult& result : results) {
     if ((result.turn > 0) != later_turns || result.answers.size() != choices.size()) continue;
     turns.push_back(&result);
     ++table.kinds[result.kind];
+    table.n_right += result.answers[0].score > 0 ? 1 : 0;
     for (const EvalAnswer& answer : result.answers) table.has_kl |= answer.kl > 0;
   }
   for (const EvalChoice& choice : choices) table.has_ended |= choice.policy->acts_after_tokens() > 0;
   table.n_turns = static_cast<int32_t>(turns.size());
-  for (size_t i = 0; i < choices.size(); ++i) table.lines.push_back(make_line(choices[i], i, turns, seed));
+  for (size_t i = 0; i < choices.size(); ++i) table.lines.push_back(make_line(choices[i], i, turns, table));
   return table;
 }
 
+std::string verdict_cell(const EvalLine& line) {
+  if (line.kv == "full" || line.n == 0) return "";
+  if (!line.saves()) return line.n_ended == line.n ? "never acted" : "saves nothing";
+  if (line.verdict.yes()) return "yes";
+  if (line.verdict.answer == GateVerdict::Answer::kNo) return "no: loses too much";
+  if (line.loses_too_much()) return "loses too much so far";
+  return line.verdict.n_more == 0 ? "not enough questions"
+                                  : format("not enough: about %lld more", static_cast<long long>(line.verdict.n_more));
+}
+
+std::string goal_heading(const EvalTable& table) { return format("keeps %g %%", 100 * table.goal); }
+
 std::string to_markdown(const EvalTable& table) {
   const bool kinds = table.kinds.size() > 1;
-  std::string text = "| policy | budget | score | 95 % | of full | 95 % |";
-  std::string rule = "|---|---|---:|---|---:|---|";
+  std::string text = "| policy | budget | lost | gained | right answers kept | at least (95 %) | " +
+                     goal_heading(table) + " | KV bytes | score |";
+  std::string rule = "|---|---|---:|---:|---:|---:|---|---:|---:|";
   if (kinds) {
     for (const auto& [kind, n] : table.kinds) {
       text += " " + (kind.empty() ? "other" : kind) + format(" (%d)", n) + " |";
       rule += "---:|";
     }
   }
-  text += " same tokens |" + std::string(table.has_kl ? " KL |" : "") + " KV bytes |" +
+  text += " same tokens |" + std::string(table.has_kl ? " KL |" : "") +
           (table.has_ended ? " answers that ended before the policy acted |" : "") + " failed |\n" + rule + "---:|" +
-          (table.has_kl ? "---:|" : "") + "---:|" + (table.has_ended ? "---:|" : "") + "---:|\n";
+          (table.has_kl ? "---:|" : "") + (table.has_ended ? "---:|" : "") + "---:|\n";
+  const size_t n_figures = 7 + (kinds ? table.kinds.size() : 0) + (table.has_kl ? 1 : 0) + (table.has_ended ? 1 : 0);
   for (const EvalLine& line : table.lines) {
     text += "| " + line.kv + " | " + line.budget + " | ";
     if (line.n == 0) {
-      text += "– | | – | | ";
-      if (kinds) {
-        for (size_t i = 0; i < table.kinds.size(); ++i) text += "– | ";
-      }
-      text += std::string("– | ") + (table.has_kl ? "– | " : "") + "– | " + (table.has_ended ? "– | " : "") +
-              std::to_string(line.n_failed) + " |\n";
+      for (size_t i = 0; i <= n_figures; ++i) text += "– | ";
+      text += std::to_string(line.n_failed) + " |\n";
       continue;
     }
-    text += format("%.1f | %.1f–%.1f | %.1f %% | %.1f–%.1f | ", 100 * line.score, 100 * line.interval.low,
-                   100 * line.interval.high, 100 * line.share, 100 * line.share_interval.low,
-                   100 * line.share_interval.high);
+    if (line.kv == "full") {
+      text += "| | | | | ";
+    } else {
+      text += format("%d | %d | %.1f %% | ", line.n_lost, line.n_gained, 100 * line.kept) +
+              rounded_down(line.kept_at_least()) + " % | " + verdict_cell(line) + " | ";
+    }
+    text += format("%.1f %% | %.1f | ", 100 * line.kv_share, 100 * line.score);
     if (kinds) {
       for (const auto& [kind, score] : line.by_kind) text += format("%.1f | ", 100 * score);
     }
     text += format("%.1f | ", 100 * line.same_tokens);
     if (table.has_kl) text += format("%.3f | ", line.kl);
-    text += format("%.1f %% | ", 100 * line.kv_share);
     if (table.has_ended) text += std::to_string(line.n_ended) + " | ";
     text += (line.n_failed > 0 ? std::to_string(line.n_failed) : "") + " |\n";
   }
@@ -118,16 +145,17 @@ std::string to_markdown(const EvalTable& table) {
 
 std::string to_csv(const EvalTable& table) {
   std::string text =
-      "policy,budget,n,failed,score,score_low,score_high,share,share_low,share_high,same_tokens,kl,kv_bytes,kv_share,"
-      "plan_ms,ended_before_acting";
+      "policy,budget,n,failed,lost,gained,kept,kept_at_least,verdict,more_questions,score,same_tokens,kl,kv_bytes,"
+      "kv_share,plan_ms,ended_before_acting";
   for (const auto& [kind, n] : table.kinds) text += ",score_" + (kind.empty() ? "other" : kind);
   text += "\n";
   for (const EvalLine& line : table.lines) {
     text += "\"" + line.kv + "\"," + line.budget;
-    text +=
-        format(",%d,%d,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.0f,%.6g,%.4g,%d", line.n, line.n_failed, line.score,
-               line.interval.low, line.interval.high, line.share, line.share_interval.low, line.share_interval.high,
-               line.same_tokens, line.kl, line.kv_bytes, line.kv_share, line.plan_ms, line.n_ended);
+    text += format(",%d,%d,%d,%d,%.6g,%.6g,\"", line.n, line.n_failed, line.n_lost, line.n_gained, line.kept,
+                   line.kept_at_least()) +
+            verdict_cell(line) + "\"";
+    text += format(",%lld,%.6g,%.6g,%.6g,%.0f,%.6g,%.4g,%d", static_cast<long long>(line.verdict.n_more), line.score,
+                   line.same_tokens, line.kl, line.kv_bytes, line.kv_share, line.plan_ms, line.n_ended);
     for (const auto& [kind, score] : line.by_kind) text += format(",%.6g", score);
     text += "\n";
   }
@@ -146,10 +174,11 @@ OrderedJson to_json(const EvalTable& table) {
                      {"error", line.error},
                      {"lost", line.n_lost},
                      {"gained", line.n_gained},
+                     {"kept", line.kept},
+                     {"kept_at_least", line.kept_at_least()},
+                     {"verdict", verdict_cell(line)},
+                     {"more_questions", line.verdict.n_more},
                      {"score", line.score},
-                     {"score_interval", {line.interval.low, line.interval.high}},
-                     {"share_of_full", line.share},
-                     {"share_interval", {line.share_interval.low, line.share_interval.high}},
                      {"same_tokens", line.same_tokens},
                      {"kl", line.kl},
                      {"kv_bytes", line.kv_bytes},
@@ -158,8 +187,8 @@ OrderedJson to_json(const EvalTable& table) {
                      {"ended_before_acting", line.n_ended},
                      {"by_kind", std::move(kinds)}});
   }
-  return {{"model", table.model},     {"data", table.data}, {"seed", table.seed},
-          {"n_turns", table.n_turns}, {"goal", table.goal}, {"verdict", eval_verdict(table)},
+  return {{"model", table.model},     {"data", table.data}, {"n_turns", table.n_turns},
+          {"n_right", table.n_right}, {"goal", table.goal}, {"verdict", eval_verdict(table)},
           {"lines", std::move(lines)}};
 }
 
@@ -201,7 +230,7 @@ EvalTurnResult turn_from_json(const OrderedJson& json) {
   return result;
 }
 
-std::string safe_budgets(const EvalTable& table, double share) {
+std::string safe_budgets(const EvalTable& table) {
   std::map<std::string, std::vector<const EvalLine*>> policies;
   for (const EvalLine& line : table.lines) {
     if (!line.budget.empty()) policies[line.kv].push_back(&line);
@@ -211,18 +240,18 @@ std::string safe_budgets(const EvalTable& table, double share) {
     std::ranges::sort(lines, std::greater(), &EvalLine::kv_share);
     const EvalLine* safe = nullptr;
     for (const EvalLine* line : lines) {  // from the largest down, as long as all are safe
-      if (line->n == 0 || line->share_interval.low < share) break;
+      if (line->n == 0 || !line->verdict.yes()) break;
       safe = line;
     }
-    if (safe == nullptr) {
-      text +=
-          kv + ": none of the budgets tried keeps " + format("%.1f %%", 100 * share) + " for certain; the best is " +
-          label(**std::ranges::max_element(lines, {}, [](const EvalLine* l) { return l->share_interval.low; })) + "\n";
-    } else {
-      text += kv + ": --kv-budget " + safe->budget +
-              format(" keeps %.1f %% (%.1f–%.1f) with %.1f %% of the bytes\n", 100 * safe->share,
-                     100 * safe->share_interval.low, 100 * safe->share_interval.high, 100 * safe->kv_share);
-    }
+    const EvalLine& shown =
+        safe != nullptr ? *safe
+                        : **std::ranges::max_element(lines, {}, [](const EvalLine* l) { return l->kept_at_least(); });
+    text += kv +
+            (safe != nullptr ? ": "
+                             : ": none of the budgets tried is certain to keep " +
+                                   format("%g %%; the best is ", 100 * table.goal)) +
+            "--kv-budget " + shown.budget + ", which keeps at least " + rounded_down(shown.kept_at_least()) +
+            format(" %% with %.1f %% of the bytes\n", 100 * shown.kv_share);
   }
   return text;
 }

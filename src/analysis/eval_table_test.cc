@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "analysis/eval_report.h"
@@ -40,16 +41,17 @@ std::vector<EvalTurnResult> results() {
 }
 
 TEST(EvalTable, MatchesHandComputedValues) {
-  const EvalTable table = make_table(choices(), results(), /*later_turns=*/false, 1);
+  const EvalTable table = make_table(choices(), results(), /*later_turns=*/false);
   EXPECT_EQ(table.n_turns, 4);
   ASSERT_EQ(table.lines.size(), 3u);
   EXPECT_DOUBLE_EQ(table.lines[0].score, 0.75);
-  EXPECT_DOUBLE_EQ(table.lines[1].share, 1);
-  EXPECT_DOUBLE_EQ(table.lines[1].share_interval.low, 1);
+  EXPECT_EQ(table.n_right, 3);
+  EXPECT_DOUBLE_EQ(table.lines[1].kept, 1);
+  EXPECT_NEAR(table.lines[1].kept_at_least(), std::cbrt(0.05), 1e-9);
   EXPECT_DOUBLE_EQ(table.lines[1].kv_share, 0.2);
   const EvalLine& low = table.lines[2];
   EXPECT_DOUBLE_EQ(low.score, 0.25) << "no answer is a wrong one";
-  EXPECT_DOUBLE_EQ(low.share, 1.0 / 3);
+  EXPECT_DOUBLE_EQ(low.kept, 1.0 / 3);
   EXPECT_EQ(low.n, 3);
   EXPECT_EQ(low.n_failed, 1);
   EXPECT_EQ(low.error, "no room");
@@ -58,29 +60,49 @@ TEST(EvalTable, MatchesHandComputedValues) {
   EXPECT_EQ(low.given, "vl-cache");
   EXPECT_DOUBLE_EQ(low.same_tokens, 0.5);
   EXPECT_DOUBLE_EQ(low.by_kind.at("a<b"), 0.5);
-  EXPECT_EQ(make_table(choices(), results(), /*later_turns=*/true, 1).n_turns, 1);
+  EXPECT_EQ(make_table(choices(), results(), /*later_turns=*/true).n_turns, 1);
 }
 
 TEST(EvalTable, IsWrittenInEveryFormat) {
-  const EvalTable table = make_table(choices(), results(), false, 1);
-  EXPECT_THAT(to_markdown(table), HasSubstr("| post_vision+vl-cache | 0.1 | 25.0 |"));
-  EXPECT_THAT(to_csv(table), HasSubstr("\"post_vision+vl-cache\",0.2,4,0,0.75,"));
-  EXPECT_EQ(to_json(table)["lines"][2]["failed"], 1);
-  EXPECT_THAT(safe_budgets(table, 0.98), HasSubstr("post_vision+vl-cache: --kv-budget 0.2 keeps 100.0 %"));
-  EXPECT_THAT(safe_budgets(make_table(choices(), results(), true, 1), 1.0), HasSubstr("--kv-budget 0.1"));
+  const EvalTable table = make_table(choices(), results(), false);
+  EXPECT_THAT(to_markdown(table), HasSubstr("| right answers kept | at least (95 %) | keeps 98 % |"));
+  EXPECT_THAT(to_markdown(table),
+              HasSubstr(" | 0.2 | 0 | 0 | 100.0 % | 36.8 % | not enough: about 195 more | 20.0 % | "));
+  EXPECT_THAT(to_markdown(table), HasSubstr(" | 0.1 | 2 | 0 | 33.3 % | 7.8 % | loses too much so far | "));
+  EXPECT_THAT(to_csv(table), HasSubstr("\"full\",,4,0,0,0,1,1,\"\",0,0.75,"));
+  EXPECT_THAT(to_csv(table), HasSubstr(",0.2,4,0,0,0,1,0.368403,\"not enough: about 195 more\",195,0.75,"));
+  const auto line = to_json(table)["lines"][2];
+  EXPECT_EQ(line["failed"], 1);
+  EXPECT_EQ(line["verdict"], "loses too much so far");
+  EXPECT_NEAR(line["kept_at_least"].get<double>(), table.lines[2].kept_at_least(), 1e-12);
+  EXPECT_THAT(safe_budgets(table), HasSubstr(": none of the budgets tried is certain to keep 98 %; the best is "
+                                             "--kv-budget 0.2, which keeps at least 36.8 % with 20.0 % of the bytes"));
+  EXPECT_THAT(safe_budgets(make_table(choices(), results(), false, 0.3)),
+              HasSubstr(": --kv-budget 0.2, which keeps at least 36.8 %"));
+}
+
+TEST(EvalPage, ShowsTheChartThenTheVerdicts) {
   std::vector<EvalSample> samples(4);
   for (size_t i = 0; i < 4; ++i) {
     samples[i].id = std::to_string(i);
     samples[i].turns = {{"Q & A?", {"x"}}, {"Q & A?", {"x"}}};
   }
-  const std::string page = eval_page(table, choices(), results(), samples);
+  const auto page_of = [&](double goal) {
+    return eval_page(make_table(choices(), results(), false, goal), choices(), results(), samples);
+  };
+  const std::string page = page_of(0.3);
   EXPECT_THAT(page, HasSubstr("Q &amp; A?"));
   EXPECT_THAT(page, HasSubstr("&lt;y&gt;"));
-  EXPECT_THAT(page, HasSubstr("<svg"));
-  EXPECT_THAT(page, HasSubstr("<tr class=\"best\"><td>post_vision+vl-cache</td><td>0.2</td>"));
-  EXPECT_LT(page.find("class=\"verdict\"><strong>Keep 20 %: <code>vl-cache</code> lost nothing"), page.find("<table"));
+  EXPECT_THAT(page, HasSubstr("<tr class=\"best\"><td>" + choices()[1].policy->name() + "</td><td>0.2</td>"));
+  const size_t verdict = page.find("class=\"verdict\"><strong>Keep 20 %: <code>vl-cache</code> lost nothing");
+  EXPECT_LT(verdict, page.find("<svg"));
+  EXPECT_LT(page.find("<svg"), page.find("<table"));
+  EXPECT_THAT(page, HasSubstr("<td>36.8 %</td>"));
   EXPECT_THAT(page, HasSubstr("whole pages of 64 slots"));
-  EXPECT_THAT(page, Not(HasSubstr("http://www.example")));
+  const std::string few = page_of(0.98);
+  EXPECT_THAT(few, HasSubstr("<strong>Not enough questions: about 195 more are needed"));
+  EXPECT_THAT(few, Not(HasSubstr("class=\"best\"")));
+  EXPECT_THAT(few, HasSubstr("No row is marked"));
 }
 
 TEST(EvalTurnResult, SurvivesAJsonRoundTrip) {

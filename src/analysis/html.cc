@@ -30,14 +30,16 @@ p, li { max-width: 45rem; } .soft { color: var(--soft); }
 .verdict { max-width: none; padding: 0.6rem 1rem; border: 1px solid var(--line); border-left: 5px solid #0072b2; border-radius: 6px; background: var(--panel); font-size: 1.1rem; }
 tr.best td { background: var(--mark); font-weight: 600; } tr.best td:first-child::before { content: "\2713  "; }
 .toggle:not(:checked) ~ * .veil { display: none; }
-.wide { overflow-x: auto; border: 1px solid var(--line); border-radius: 6px; }
+.wide { width: fit-content; max-width: 100%; overflow-x: auto; border: 1px solid var(--line); border-radius: 6px; }
 table { border-collapse: collapse; font-size: 0.9rem; font-variant-numeric: tabular-nums; }
 th, td { padding: 0.3rem 0.6rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
 th { background: var(--panel); white-space: normal; vertical-align: bottom; } th:first-child, td:first-child, .text { text-align: left; }
+@media (max-width: 600px) { table.narrow { font-size: 0.8rem; } table.narrow :is(th, td) { padding: 0.3rem; white-space: normal; overflow-wrap: anywhere; } table.narrow td:first-child { min-width: 6.5em; } table.narrow td:last-child { min-width: 6em; } }
 td.text { white-space: normal; min-width: 10rem; overflow-wrap: anywhere; }
 details { margin: 0.5rem 0; } summary { cursor: pointer; } summary.section { font-size: 1.2rem; font-weight: 600; margin-top: 2rem; } .wrong { color: #c0392b; } .right { color: #1e8449; }
 @media (prefers-color-scheme: dark) { .wrong { color: #ff7b72; } .right { color: #56d364; } }
 img { max-width: 100%; height: auto; }
+progress { display: block; width: 100%; max-width: 30rem; height: 0.8rem; accent-color: #0072b2; }
 )";
 
 constexpr int kRows = 5;  // of a plot, between its lines
@@ -146,6 +148,8 @@ std::string verdict_box(std::string_view text) {
   }
   return "<p class=\"verdict\"><strong>" + html + "</strong></p>\n";
 }
+
+std::string cell(std::string_view text) { return "<td>" + escape_html(text) + "</td>"; }
 
 std::string fold(std::string_view summary, std::string_view body) {
   return "<details><summary class=\"section\">" + escape_html(summary) + "</summary>" + std::string(body) +

@@ -18,6 +18,9 @@ std::string verdict_box(std::string_view text);
 // `body` below a heading that opens it: figures for authors of papers.
 std::string fold(std::string_view summary, std::string_view body);
 
+// A cell of a table.
+std::string cell(std::string_view text);
+
 // A line chart as inline SVG.
 struct ChartPoint {
   double x = 0, y = 0;

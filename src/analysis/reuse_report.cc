@@ -11,7 +11,6 @@ namespace {
 
 using Answer = GateVerdict::Answer;
 
-std::string cell(const std::string& text) { return "<td>" + escape_html(text) + "</td>"; }
 std::string count(int64_t n) { return cell(format("%lld", static_cast<long long>(n))); }
 std::string percent_text(double share) { return cell(format("%.3g %%", 100 * share)); }
 

@@ -6,13 +6,13 @@
 #include <tuple>
 
 #include "analysis/inspection_report.h"
+#include "base/contracts/kv.h"
 #include "base/format.h"
-#include "base/numeric/statistics.h"
 
 namespace vlcache {
 namespace {
 
-constexpr double kOneSided = 0.975;  // of each end of a 95 % interval
+constexpr double kNearly = 0.01;  // a difference of shares that needs no words
 // A probed head looks back if it gives a tenth of its attention to the one token, of thousands, that repeats.
 constexpr float kLooksBack = 0.1f;
 
@@ -26,8 +26,6 @@ std::optional<double> budget_share(const EvalLine& line) {
 // The share of the prompt's KV that a line keeps: its budget or, if that is none or not a share, its bytes.
 double kept_share(const EvalLine& line) { return budget_share(line).value_or(line.kv_share); }
 
-bool saves(const EvalLine& line) { return line.n > 0 && line.n_ended < line.n && line.kv_share < 1; }
-
 std::string questions(int32_t n) { return n == 1 ? "one question" : format("%d questions", n); }
 
 std::string named(const EvalLine& line) {
@@ -37,25 +35,33 @@ std::string named(const EvalLine& line) {
   return name + " at " + (share ? format("%g %%", 100 * *share) : line.budget);
 }
 
-std::string losses(const EvalLine& line, int32_t n) {
-  if (line.n_lost == 0 && line.n_gained == 0) return "lost nothing on your " + questions(n);
+// "lost 2 and gained 1 of your 40 questions"
+std::string losses(const EvalLine& line, const EvalTable& table) {
   const std::string lost = line.n_lost == 0 ? "nothing" : format("%d", line.n_lost);
   return "lost " + lost + (line.n_gained > 0 ? format(" and gained %d", line.n_gained) : "") +
-         (line.n_lost == 0 ? " on your " : " of your ") + questions(n);
+         (line.n_lost == 0 ? " on your " : " of your ") + questions(table.n_turns) +
+         (table.n_right < table.n_turns ? format(" (the full cache answers %d right)", table.n_right) : "");
 }
 
-// How far chance may have moved that: ends rounded outwards.
-std::string certainty(const EvalLine& line, int32_t n) {
-  constexpr double kFew = 0.99;  // a set is small if even no loss at all does not show that
-  const double low = share_at_least(n - line.n_lost, n, kOneSided), high = share_at_most(n - line.n_lost, n, kOneSided);
-  std::string text = "; ";
-  if (n == 1) {
-    text += "one is far too few: ";
-  } else if (share_at_least(n, n, kOneSided) < kFew) {
-    text += format("%d are few: ", n);
+// "at least 98.5 % of the full cache's right answers are kept (95 % sure)"
+std::string certainty(const EvalLine& line) {
+  return format("at least %.3g %% of the full cache's right answers are kept",
+                std::floor(1000 * line.kept_at_least()) / 10) +
+         (line.n_gained > 0 ? " on balance" : "") + " (95 % sure)";
+}
+
+// The sentence of a line that does not reach the goal.
+std::string short_of_goal(const EvalLine& line, const EvalTable& table) {
+  const std::string goal = format("%g %% of the full cache's right answers", 100 * table.goal);
+  if (line.loses_too_much()) {
+    return "No budget that was tried keeps " + goal +
+           (line.verdict.answer == GateVerdict::Answer::kNo ? "" : " so far") + ". The best is " + named(line) +
+           ": it " + losses(line, table) + ", so that " + certainty(line) + ".";
   }
-  return text + format("of all such questions, %.0f to %.0f %% are answered as well as with the full cache",
-                       std::floor(100 * low), std::ceil(100 * high - 1e-9));
+  const std::string more =
+      line.verdict.n_more == 0 ? "many" : format("about %lld", static_cast<long long>(line.verdict.n_more));
+  return "Not enough questions: " + more + " more are needed to say which budget keeps " + goal + ". So far, " +
+         named(line) + " " + losses(line, table) + ", which shows that " + certainty(line) + ".";
 }
 
 std::string size_words(int64_t bytes) {
@@ -68,7 +74,7 @@ std::string nothing_to_use(const EvalTable& table) {
   const EvalLine& full = table.lines[0];
   const std::string on = " on your " + questions(table.n_turns);
   if (full.n == 0) return "The full cache gave no answer" + on + ": " + full.error + ".";
-  if (full.score <= 0) {
+  if (table.n_right == 0) {
     return "The full cache is never right" + on +
            ", so no loss can be measured: check the data's answers and --metric.";
   }
@@ -88,22 +94,24 @@ std::string nothing_to_use(const EvalTable& table) {
 
 std::optional<BestLine> best_line(const EvalTable& table) {
   std::optional<BestLine> best;
-  if (table.lines.empty() || table.lines[0].score <= 0) return best;
-  const auto rank = [&](size_t i) {  // the smallest is the best
+  if (table.lines.empty() || table.n_right == 0) return best;
+  // The smallest is the best: first lines that reach the goal, then lines that more questions may show to reach it.
+  const auto rank = [&](size_t i) {
     const EvalLine& l = table.lines[i];
-    const bool reaches = l.share_interval.low >= table.goal;
-    return std::tuple(!reaches, reaches ? kept_share(l) : -l.score, reaches ? -l.score : kept_share(l), l.kv_share, i);
+    if (l.verdict.yes()) return std::tuple(0, kept_share(l), -l.kept, l.kv_share, i);
+    if (!l.loses_too_much()) return std::tuple(1, static_cast<double>(l.verdict.n_more), kept_share(l), l.kv_share, i);
+    return std::tuple(2, l.verdict.bound, kept_share(l), l.kv_share, i);
   };
   for (size_t i = 1; i < table.lines.size(); ++i) {
-    if (saves(table.lines[i]) && (!best || rank(i) < rank(best->index))) best = BestLine{i, false, {}};
+    if (table.lines[i].saves() && (!best || rank(i) < rank(best->index))) best = BestLine{i, false, {}};
   }
   if (!best) return best;
   const EvalLine& chosen = table.lines[best->index];
-  best->reaches = chosen.share_interval.low >= table.goal;
+  best->reaches = chosen.verdict.yes();
   for (size_t i = 1; i < table.lines.size(); ++i) {
     const EvalLine& l = table.lines[i];
-    if (i != best->index && saves(l) && kept_share(l) == kept_share(chosen) && l.score == chosen.score &&
-        l.n_lost == chosen.n_lost) {
+    if (i != best->index && l.saves() && kept_share(l) == kept_share(chosen) && l.n_lost == chosen.n_lost &&
+        l.n_gained == chosen.n_gained) {
       best->as_good.push_back(i);
     }
   }
@@ -111,10 +119,9 @@ std::optional<BestLine> best_line(const EvalTable& table) {
 }
 
 std::string best_line_rule(const EvalTable& table, const BestLine& best) {
-  const std::string goal = format("%g %% of the full cache's score", 100 * table.goal);
-  return best.reaches ? "Marked: the smallest budget whose 95 % interval lies at or above " + goal + "."
-                      : "Marked: the highest score, because no interval lies at or above " + goal +
-                            "; of equal scores, the smaller budget.";
+  const std::string goal = format("at least %g %% of the full cache's right answers", 100 * table.goal);
+  return best.reaches ? "Marked: the smallest budget that keeps " + goal + " (95 % sure)."
+                      : "No row is marked: of none is it certain (95 %) that it keeps " + goal + ".";
 }
 
 std::string eval_verdict(const EvalTable& table) {
@@ -125,12 +132,11 @@ std::string eval_verdict(const EvalTable& table) {
   std::string text;
   if (best->reaches) {
     const std::optional<double> share = budget_share(line);
-    text = share ? format("Keep %g %%: `", 100 * *share) + line.given + "` " : "Use " + named(line) + ": it ";
+    text = (share ? format("Keep %g %%: `", 100 * *share) + line.given + "` " : "Use " + named(line) + ": it ") +
+           losses(line, table) + "; " + certainty(line) + ".";
   } else {
-    text = format("No policy keeps %g %% of the full cache's score for certain. The best is ", 100 * table.goal) +
-           named(line) + ": it ";
+    text = short_of_goal(line, table);
   }
-  text += losses(line, table.n_turns) + certainty(line, table.n_turns) + ".";
   if (!best->as_good.empty()) {
     text += " As good:";
     for (const size_t i : best->as_good) text += (i == best->as_good[0] ? " " : ", ") + named(table.lines[i]);
@@ -151,8 +157,9 @@ std::string inspect_verdict(const Inspection& inspection) {
     }
   }
   kept /= std::max(1.0, n_heads);
-  std::string text = format("%.3g %% of the KV stayed, %.0f of %d tokens a head on average",
-                            100 * kept / std::max(1, inspection.n_prompt), kept, inspection.n_prompt);
+  const double of_prompt = kept / std::max(1, inspection.n_prompt);
+  std::string text = format("%.3g %% of the KV stayed, %.0f of %d tokens a head on average", 100 * of_prompt, kept,
+                            inspection.n_prompt);
   double of_images = 0, n_tokens = 0;
   for (const InspectedImage& image : inspection.images) {
     for (const double share : kept_shares(inspection, image)) {
@@ -167,8 +174,11 @@ std::string inspect_verdict(const Inspection& inspection) {
   text += inspection.answer == inspection.full_answer ? "; the answer is the same." : "; the answer is another one.";
   const int64_t saved = inspection.full_kv_bytes - inspection.kv_bytes;
   if (saved > 0) {
+    const double share = static_cast<double>(saved) / static_cast<double>(inspection.full_kv_bytes);
     text += " That saves " + size_words(saved) + " of " + size_words(inspection.full_kv_bytes) +
-            format(" (%.3g %%).", 100.0 * static_cast<double>(saved) / static_cast<double>(inspection.full_kv_bytes));
+            format(" (%.3g %%)", 100 * share);
+    const bool less = share < 1 - of_prompt - kNearly;
+    text += less ? format(": memory is held in pages of %d tokens.", kPageSlots) : ".";
   } else {
     text += " That saves nothing.";
   }

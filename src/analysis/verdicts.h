@@ -12,21 +12,20 @@
 
 namespace vlcache {
 
-// The line of a table to use: the smallest budget whose interval of the share of the full cache's score reaches
-// table.goal (`reaches`); if there is none, the highest score. Of equals the higher score, the smaller budget, fewer
-// bytes, the earlier line. Lines that gave no answer, saved no bytes or never acted do not count; nullopt if none
-// counts, or the full cache is never right.
+// The line of a table to use: the smallest budget that reaches table.goal by its verdict (`reaches`). If there is none,
+// the line to speak of: that to which the fewest questions are missing, else that which loses least for certain. Of
+// equals fewer losses, the smaller budget, fewer bytes, the earlier line. Lines that gave no answer, saved no bytes or
+// never acted do not count; nullopt if none counts, or the full cache is never right.
 struct BestLine {
   size_t index = 0;  // in table.lines
   bool reaches = false;
   std::vector<size_t> as_good;  // other lines of the same budget, losses and gains
 };
 std::optional<BestLine> best_line(const EvalTable& table);
-// By which of the two rules, a sentence.
+// Which line a report marks, a sentence.
 std::string best_line_rule(const EvalTable& table, const BestLine& best);
 
-// "Keep 5 %: `auto` lost nothing on your 40 questions; 40 are few: ..." The interval is Clopper and Pearson's, 95 %, of
-// the share of questions whose score does not fall: unlike a bootstrap it allows for losses that no question showed.
+// "Keep 5 %: `auto` lost nothing on your 200 questions; ...", or how many questions are missing to say that.
 std::string eval_verdict(const EvalTable& table);
 
 // The kept share, whether the answer is the same, and the memory saved.

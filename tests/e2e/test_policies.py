@@ -349,6 +349,10 @@ class Eval(ProgramTest):
         self.assertGreater(score["full", ""], 0.9)
         for name in names - {"full", "post_vision@paper+vl-cache"}:  # whose clipped budgets are not dealt out again
             self.assertEqual(score[name, "1"], score["full", ""], name)
+        self.assertRegex(table["verdict"], "^Not enough questions: about [0-9]+ more are needed")  # 149 at least
+        report = (out / "report.html").read_text()
+        self.assertNotIn('class="best"', report)
+        self.assertLess(report.index("<svg"), report.index("<table"))
         ours = "pointer@draft+global"
         self.assertGreaterEqual(score[ours, "0.4"], 0.9 * score["full", ""])
         self.assertGreaterEqual(score[ours, "0.1"], 0.9 * score["full", ""])
@@ -379,7 +383,7 @@ class Eval(ProgramTest):
         self.assertLess(lines["h2o+uniform", "0.3"]["kv_share"], 0.6)
         self.assertIn("post_vision+vl-cache", text)
         self.assertTrue(text.endswith(table["verdict"] + "\n"), text)
-        self.assertRegex(table["verdict"], r"on your 6 questions; 6 are few: |of your 6 questions; 6 are few: ")
+        self.assertRegex(table["verdict"], r"lost .* o[nf] your 6 questions")
         for name in ("table.md", "table.csv", "report.html", "samples.jsonl", "settings.json"):
             self.assertTrue((out / name).stat().st_size > 0, name)
         # killed in the middle of a line: the rest is computed again, the result is the same

@@ -4,33 +4,9 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <random>
-#include <vector>
 
 namespace vlcache {
 namespace {
-
-constexpr int kResamples = 2000;
-constexpr double kTail = 0.025;
-
-// The interval of `value(sum of scores, sum of others)` over resamples of pairs.
-Interval bootstrap(std::span<const double> scores, std::span<const double> others, uint64_t seed, auto value) {
-  if (scores.empty()) return {};
-  std::mt19937_64 random(seed);
-  std::vector<double> values(kResamples);
-  for (double& v : values) {
-    double a = 0, b = 0;
-    for (size_t i = 0; i < scores.size(); ++i) {
-      const size_t pick = random() % scores.size();  // the bias of so small a modulus is negligible
-      a += scores[pick];
-      if (!others.empty()) b += others[pick];
-    }
-    v = value(a / static_cast<double>(scores.size()), b / static_cast<double>(scores.size()));
-  }
-  std::ranges::sort(values);
-  const auto at = [&](double share) { return values[static_cast<size_t>(share * (kResamples - 1) + 0.5)]; };
-  return {at(kTail), at(1 - kTail)};
-}
 
 // std::lgamma writes a global, which threads share.
 double log_gamma(double x) {
@@ -87,14 +63,6 @@ double mean(std::span<const double> scores) {
   return scores.empty() ? 0 : std::accumulate(scores.begin(), scores.end(), 0.0) / static_cast<double>(scores.size());
 }
 
-Interval mean_interval(std::span<const double> scores, uint64_t seed) {
-  return bootstrap(scores, {}, seed, [](double a, double) { return a; });
-}
-
-Interval ratio_interval(std::span<const double> scores, std::span<const double> others, uint64_t seed) {
-  return bootstrap(scores, others, seed, [](double a, double b) { return b > 0 ? a / b : 1.0; });
-}
-
 double beta_distribution(double x, double a, double b) {
   if (x <= 0) return 0;
   if (x >= 1) return 1;
@@ -135,6 +103,10 @@ double paired_gain_at_least(double n_gained, double n_lost, double n, double con
   const double z = normal_quantile(confidence);
   return bisect(-1, (n_gained - n_lost) / n,
                 [&](double delta) { return paired_score(n_gained, n_lost, n, delta) <= z; });
+}
+
+double paired_loss_at_most(double n_gained, double n_lost, double n, double confidence) {
+  return std::max(-paired_gain_at_least(n_gained, n_lost, n, confidence), share_at_most(0, n, confidence));
 }
 
 }  // namespace vlcache

@@ -1,21 +1,9 @@
-// Intervals of shares and mean scores: how far chance may have moved them.
+// Bounds of shares: how far chance may have moved them.
 #pragma once
 
-#include <cstdint>
 #include <span>
 
 namespace vlcache {
-
-struct Interval {
-  double low = 0;
-  double high = 0;
-};
-
-// Both by the bootstrap, seeded: 95 % of the resamples lie within. Pairs are drawn together, so a sample that is hard
-// for both does not count as a difference.
-Interval mean_interval(std::span<const double> scores, uint64_t seed);
-// Of mean(scores) / mean(others); 1, 1 if the latter is 0.
-Interval ratio_interval(std::span<const double> scores, std::span<const double> others, uint64_t seed);
 
 double mean(std::span<const double> scores);
 
@@ -40,6 +28,9 @@ double share_at_most_at_any_time(double n_hits, double n, double confidence, dou
 // at this confidence, of the difference of their probabilities of being right: the score interval of Tango (Statistics
 // in Medicine 17, 1998, 891). -1 without samples.
 double paired_gain_at_least(double n_gained, double n_lost, double n, double confidence);
+// The upper bound of the share that is lost on balance: -paired_gain_at_least, and never below the bound of no loss in
+// n samples (Clopper and Pearson), below which Tango's approximation lies for few samples. 1 without samples.
+double paired_loss_at_most(double n_gained, double n_lost, double n, double confidence);
 
 // The quantile of the standard normal distribution.
 double normal_quantile(double p);

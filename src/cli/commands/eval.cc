@@ -156,11 +156,10 @@ void report(const EvalFlags& flags, const std::vector<EvalChoice>& choices, cons
   std::string markdown, verdicts;
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   for (const bool later : {false, true}) {
-    EvalTable table = make_table(choices, log.results(), later, flags.seed);
+    EvalTable table = make_table(choices, log.results(), later, flags.find > 0 ? flags.find : EvalTable{}.goal);
     if (table.n_turns == 0) continue;
     table.model = flags.model.model_dir;
     table.data = flags.data;
-    if (flags.find > 0) table.goal = flags.find;
     const std::string heading = "## " + std::to_string(table.n_turns) +
                                 (later ? " later questions, after a first that decided what is kept" : " questions") +
                                 "\n\n";
@@ -169,7 +168,7 @@ void report(const EvalFlags& flags, const std::vector<EvalChoice>& choices, cons
     log.write(later ? "table-later.csv" : "table.csv", to_csv(table));
     if (!later) log.write("report.html", eval_page(table, choices, log.results(), samples));
     markdown += notes(table);
-    if (flags.find > 0) markdown += safe_budgets(table, flags.find) + "\n";
+    if (flags.find > 0) markdown += safe_budgets(table) + "\n";
     verdicts += (later ? "Later questions: " : "") + eval_verdict(table) + "\n";
   }
   markdown += verdicts;
@@ -251,7 +250,7 @@ void add_eval_command(const Command& app) {
   command.add("--samples", flags->samples, "Number of lines to evaluate, drawn by --seed (0: all)")
       .not_negative()
       .show_default();
-  command.add("--seed", flags->seed, "Seed of the drawn lines and of the bootstrap intervals").show_default();
+  command.add("--seed", flags->seed, "Seed of the drawn lines").show_default();
   for (const char* name : {"max_tokens", "query_aware", "image_dedup", "image_dedup_weights"}) {
     flags->request.add(command, request_field(name), Front::kEval);
   }
@@ -263,9 +262,10 @@ void add_eval_command(const Command& app) {
       .show_default();
   command
       .add("--find", flags->find,
-           "Report the smallest budget that keeps this share of the full cache's score (default: none)")
+           "Share of the full cache's right answers to keep, and the smallest budget of each policy that does "
+           "(default: 0.98, one budget); needs 59 questions without a loss for 0.95, 149 for 0.98, 299 for 0.99")
       .value_name("SHARE")
-      .range(0.0, 1.0);
+      .range(0.0, 0.9999);
   command.add("-o,--output", flags->output, "Folder of the results; an interrupted evaluation resumes from it")
       .value_name("DIR")
       .required();

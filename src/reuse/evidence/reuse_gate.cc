@@ -73,7 +73,8 @@ void decide(int64_t n, const Extrapolation& e, const GateRule& rule, GateVerdict
   }
 }
 
-void judge_scores(const ScoreCounts& s, const GateRule& rule, GateVerdict& verdict) {
+GateVerdict judge_scores(const ScoreCounts& s, const GateRule& rule) {
+  GateVerdict verdict;
   verdict.by_scores = true;
   verdict.limit = rule.margin;
   // Answers that are wrong either way say nothing about reuse.
@@ -82,19 +83,21 @@ void judge_scores(const ScoreCounts& s, const GateRule& rule, GateVerdict& verdi
              gained = static_cast<double>(s.n_gained);
   const double scale = n > 0 ? 1 / n : 0;
   const auto bound = [&](double m) {
-    return -paired_gain_at_least(gained * m * scale, lost * m * scale, m, rule.confidence);
+    return paired_loss_at_most(gained * m * scale, lost * m * scale, m, rule.confidence);
   };
-  const auto none_more = [&](double m) { return -paired_gain_at_least(gained, lost, m, rule.confidence); };
+  const auto none_more = [&](double m) { return paired_loss_at_most(gained, lost, m, rule.confidence); };
   decide(n_right,
          {.share = (lost - gained) * scale,
           .surely_above = paired_gain_at_least(lost, gained, n, rule.confidence) > verdict.limit,
           .bound = bound,
           .none_more = none_more},
          rule, verdict);
-  verdict.n_more = n_right == 0 ? 0 : verdict.n_more * s.n / n_right;
+  verdict.n_more = n_right == 0 ? 0 : (verdict.n_more * s.n + n_right - 1) / n_right;
+  return verdict;
 }
 
-void judge_answers(const ReuseEvidence& evidence, const GateRule& rule, GateVerdict& verdict) {
+GateVerdict judge_answers(const ReuseEvidence& evidence, const GateRule& rule) {
+  GateVerdict verdict;
   const AnswerCounts& a = evidence.answers;
   verdict.limit = std::min(1.0, floor_share(noise_floor(evidence), rule) + rule.margin);
   const auto n = static_cast<double>(a.n), changed = static_cast<double>(a.n_changed);
@@ -106,6 +109,7 @@ void judge_answers(const ReuseEvidence& evidence, const GateRule& rule, GateVerd
           .bound = bound,
           .none_more = none_more},
          rule, verdict);
+  return verdict;
 }
 
 std::string percent(double share) { return format("%.3g %%", 100 * share); }
@@ -142,13 +146,7 @@ AnswerCounts noise_floor(const ReuseEvidence& evidence) {
 
 GateVerdict judge(const ReuseEvidence& evidence, const GateRule& rule) {
   CHECK(rule.margin > 0 && rule.confidence > 0 && rule.confidence < 1);
-  GateVerdict verdict;
-  if (evidence.scores && !rule.repeated) {
-    judge_scores(*evidence.scores, rule, verdict);
-  } else {
-    judge_answers(evidence, rule, verdict);
-  }
-  return verdict;
+  return evidence.scores && !rule.repeated ? judge_scores(*evidence.scores, rule) : judge_answers(evidence, rule);
 }
 
 std::string evidence_words(const ReuseEvidence& evidence, const GateVerdict& verdict, const GateRule& rule) {
