@@ -96,7 +96,7 @@ function summary([[first], [full, tenth], [again]], sees) {
   const time = later > 0 ? `; the first token came ${duration(later)} later, because choosing what to keep takes time` : '';
   const saved = again.cached > 0
     ? [`What the new question saved: ${again.saved > 0 ? `about ${duration(again.saved)}` : `${again.cached} tokens`} of computing. Its first words ` +
-        `came after ${duration(again.first)}, those of click 1 after ${duration(first.first)}.`,
+        `came after ${duration(again.first)}, at click 1 after ${duration(first.first)}.`,
       `Why: ${again.cached} of its ${again.prompt} prompt tokens, the ${what} among them, were in the cache since click 1. Only what was new was computed.`]
     : ['What the new question saved: nothing. Nothing was reused.', `Why: ${missReason(again.reason, true)}.`];
   return [el('h3', {}, 'What you have seen'), el('ul', {}, [`What the tenth cost: ${cost}${time}.`, ...saved].map((text) => el('li', {}, text)))];

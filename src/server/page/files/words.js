@@ -64,7 +64,7 @@ export function reuseSentence({usage, served}, again = false) {
   return `Nothing came from the cache${reason ? `: ${missReason(reason, again)}` : ''}.`;
 }
 
-// {n, of, share, own}: the tokens of a question that are left, mean over layers and heads, and those of the answer, which are kept
+// {n, of, share, own}: the tokens of a question that are left, mean over layers and heads, and the answer's own, which are kept
 // besides (its last one never has KV). A budget is a share of the question, so this is the figure to name. null: the server did
 // not say.
 export function keptTokens({usage, served}) {
