@@ -37,6 +37,18 @@ std::string evidence_table(const std::vector<MeasuredPlan>& plans, const GateRul
   return text + "</table></div>";
 }
 
+// The questions so far, of the number that a verdict needs.
+std::string progress_of(const char* kind, const ReuseEvidence& e, const GateRule& rule) {
+  const GateVerdict v = judge(e, rule);
+  const auto n = static_cast<long long>(e.answers.n), needed = n + static_cast<long long>(v.n_more);
+  const bool enough = v.answer != Answer::kNotEnough;
+  if (!enough && v.n_more == 0) return "";  // how many is not known
+  return format("<p><label>%s: ", kind) +
+         (enough ? format("%lld questions, enough for a verdict", n)
+                 : format("%lld of about %lld questions", n, needed)) +
+         format(" <progress value=\"%lld\" max=\"%lld\"></progress></label></p>", n, std::max(1LL, needed));
+}
+
 std::string floor_table(const ReusePlan& plan) {
   std::string text =
       "<div class=\"wide\"><table><tr><th>nothing reused, "
@@ -110,7 +122,8 @@ std::string reuse_page(const std::vector<MeasuredPlan>& plans, size_t chosen, co
                        const ReuseSensitivity& sensitivity, const std::vector<KvError>& errors) {
   const MeasuredPlan& plan = plans[chosen];
   std::string body =
-      verdict_box(verdict_words(plan.plan, rule)) + "<p>Under the " + escape_html(plan.name) +
+      verdict_box(verdict_words(plan.plan, rule)) + progress_of("one image in a prompt", plan.plan.one, rule) +
+      progress_of("several images", plan.plan.several, rule) + "<p>Under the " + escape_html(plan.name) +
       format(": %.3g %% of an image's tokens are recomputed. ", 100 * RecomputePlan(plan.plan.shares).mean()) +
       "Answers are greedy and compared token for token with those of computing everything.</p>" +
       evidence_table(plans, rule) +

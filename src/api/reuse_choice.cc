@@ -126,14 +126,28 @@ ReuseOptions ReuseChoice::options(std::string_view how, size_t n_images) const {
   return options;
 }
 
+// Whether requests have said something of reuse, or will.
+bool ReuseChoice::counts_speak() const {
+  if (counts_ == nullptr) return false;
+  const ReuseCounts::State counted = counts_->state();
+  return compares_ || counted.one.evidence.answers.n + counted.several.evidence.answers.n > 0;
+}
+
+std::string ReuseChoice::in_short() const {
+  if (how_ != "auto" || !has_plan() || counts_speak()) return explanation();
+  const auto on = [&](size_t n_images) { return verdict_.use(n_images) == PlanVerdict::Use::kNothing ? "off" : "on"; };
+  return std::string("reuse: ") + on(1) + " for one image in a prompt, " + on(2) +
+         " for several (`vlcache info -m DIR` shows what was measured)\n";
+}
+
 std::string ReuseChoice::explanation() const {
   if (how_ == "off" || how_ == "exact") return "";
   const std::string remedy = "`vlcache tune reuse` measures one",
                     exact = "images are reused only where that is exact: ";
   const bool fits = has_plan();
   if (how_ == "auto") {
-    const ReuseCounts::State counted = counts_ != nullptr ? counts_->state() : ReuseCounts::State();
-    if (compares_ || counted.one.evidence.answers.n + counted.several.evidence.answers.n > 0) {
+    if (counts_speak()) {
+      const ReuseCounts::State counted = counts_->state();
       return "images are reused where requests have shown that answers stay the same: one image in a prompt: " +
              words(counted.one) + "; several: " + words(counted.several) + "\n";
     }

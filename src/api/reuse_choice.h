@@ -51,8 +51,11 @@ class ReuseChoice {
   ReuseOptions options(std::string_view how, size_t n_images) const;
   // What was measured of answers under --reuse and what follows from it, in lines; "": images are not reused.
   std::string explanation() const;
+  // The same in a line: of a plan that decides, without the counts.
+  std::string in_short() const;
 
  private:
+  bool counts_speak() const;
   bool has_plan() const { return plan_ && plan_->form == form_; }
   ReuseOptions counted_options(ReuseOptions exact, size_t n_images) const;
 

@@ -32,7 +32,7 @@ class Chat(ProgramTest):
         answers, stats, told = self.chat(*again, "/reset", *again)
         self.assertEqual(answers[0], answers[1])
         self.assertEqual([kept for kept, _ in stats], [0, 256])  # the prompt's whole pages
-        self.assertEqual([int(n) for n in re.findall(r"(\d+) of them from a cache", told)], [256])
+        self.assertEqual([int(n) for n in re.findall(r"(\d+) of them from the cache", told)], [256])
 
     def test_a_session_continues_after_a_restart(self):
         disk = self.folder / "cache"

@@ -249,8 +249,8 @@ class Requests(ProgramTest):
 
     def test_explain(self):
         p = run("run", "-m", MODEL, "--requests", "-", "--explain", "--reuse", "vlcache", stdin=(json.dumps({"prompt": QUESTION, "images": [str(PAGE)]}) + "\n") * 2)
-        self.assertRegex(p.stderr, r"prompt: 0 of \d+ tokens were found, \d+ recomputed \(no cached prompt continues like this\)\nimage 1: 256 tokens computed: first use; encoded\nsince the start: 0 of ")
-        self.assertRegex(p.stderr, r"prompt: 2\d\d of \d+ tokens were found \(2\d\d in memory; about \d+ ms saved\), 1 recomputed\nimage 1: 256 tokens found with the prompt\nsince the start: 2\d\d of ")
+        self.assertRegex(p.stderr, r"prompt: 0 of \d+ tokens were found, \d+ computed \(no cached prompt continues like this\)\nimage 1: 256 tokens computed: first use; encoded\nsince the start: 0 of ")
+        self.assertRegex(p.stderr, r"prompt: 2\d\d of \d+ tokens were found \(2\d\d in memory; about \d+ ms saved\), 1 computed\nimage 1: 256 tokens found with the prompt\nsince the start: 2\d\d of ")
 
     def test_policies_that_need_the_whole_prompt_skip_reuse(self):
         ask = {"prompt": QUESTION, "images": [str(PAGE)]}

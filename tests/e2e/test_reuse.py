@@ -2,6 +2,7 @@
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import time
@@ -31,8 +32,8 @@ class Reuse(ProgramTest):
         p = run(*tune)
         self.assertEqual(p.returncode, 0, p.stderr)
         # A verdict in words, and no figures of layers.
-        self.assertRegex(p.stdout, r"^Images will not be reused when alone: \d+ of \d+ answers equal .*not enough questions: about \d+ more are needed\.\n"
-                                   r"Images will not be reused when several: ")
+        self.assertRegex(p.stdout, r"^Reuse: off for one image in a prompt\. \d+ of \d+ test answers stayed the same; at most \d+ % get worse \(95 %\), 1 % may\. "
+                                   r"Not enough questions: about \d+ more are needed\.\nReuse: off for several images in a prompt[.,] ")
         self.assertNotIn("loss", p.stdout + p.stderr)
         plan = json.loads((model / "reuse_plan.json").read_text())
         self.assertEqual(len(plan["shares"]), 8)
@@ -46,12 +47,15 @@ class Reuse(ProgramTest):
                 self.assertEqual(evidence["floor"][way]["cases"], evidence["cases"])
         page = (model / "reuse_plan.html").read_text()
         self.assertNotRegex(page, r'(src|href)="http')
-        self.assertRegex(page, r'<h1>[^<]*</h1>\s*<p class="verdict"><strong>Images will not be reused when alone')
+        self.assertRegex(page, r'<h1>[^<]*</h1>\s*<p class="verdict"><strong>Reuse: off for one image in a prompt')
         self.assertEqual(page.count("<svg"), 0)  # nothing was profiled
+        n, needed, value, most = re.search(r"one image in a prompt: (\d+) of about (\d+) questions <progress value=\"(\d+)\" max=\"(\d+)\">", page).groups()
+        self.assertEqual((int(n), n, needed), (one["cases"], value, most))
+        self.assertGreaterEqual(int(needed), 299)
         self.assertFalse((model / "reuse_plan.json.partial").exists())
         self.assertEqual(several["cases"], plan["several_images_looking"]["cases"])
         out = self.ok("verify", "reuse", "-m", model, "--data", DATA, "--compare", "4")
-        self.assertRegex(out, r"^Images will not be reused when alone: \d of \d answers equal .*\nImages will not be reused when several: \d of \d ")
+        self.assertRegex(out, r"^Reuse: off for one image in a prompt\. \d of \d test answers .*\nReuse: off for several images in a prompt\. \d of \d ")
         # Each question counts once.
         few = self.write("few.jsonl", "".join(DATA.read_text().splitlines(keepends=True)[:3]).replace("pages/", str(DATA.parent / "pages") + "/"))
         self.ok("tune", "reuse", "-m", model, "--data", few, "--compare", "100", "--profile", "0")
@@ -132,21 +136,24 @@ class Reuse(ProgramTest):
         found, said = self.second(model)
         self.assertEqual((found["source"], found["recomputed_tokens"] > 0), ("ram", True))
         self.assertEqual(said, "")
-        self.assertIn("Images will be reused when alone: 299 of 299", self.second(model, "--explain")[1])
+        said = self.second(model, "--explain")[1]
+        self.assertEqual(said.count("reuse: on for one image in a prompt, "), 1, said)  # not after each of two answers
+        self.assertNotIn("299", said)
+        self.assertIn("Reuse: on for one image in a prompt. 299 of 299 test answers stayed the same; at most 1 % change (95 %).", self.ok("info", "-m", model))
 
         few = {**plan, "one_image": {"cases": 10, "equal": 10, "kl": 0}}  # opened the gate once
         path.write_text(json.dumps(few))
         found, said = self.second(model, "--explain")
         self.assertEqual(found["source"], "computed")
-        self.assertIn("Images will not be reused when alone: 10 of 10", said)
-        self.assertIn("about 289 more", said)
-        self.assertIn("about 289 more", self.ok("info", "-m", model))
+        self.assertIn("reuse: off for one image in a prompt, ", said)
+        self.assertIn("Reuse: off for one image in a prompt. 10 of 10 test answers stayed the same; at most 26 % change (95 %), 1 % may. Not enough questions: about 289 more",
+                      self.ok("info", "-m", model))
 
         path.write_text(json.dumps({**plan, "one_image": {"cases": n, "equal": n // 2, "kl": 0}}))
         found, said = self.second(model)
         self.assertEqual((found["source"], said), ("computed", ""))  # no line about the plan unless asked for
         found, said = self.second(model, "--explain")
-        self.assertIn(f"Images will not be reused when alone: {n // 2} of {n}", said)
+        self.assertIn("reuse: off for one image in a prompt, ", said)
         self.assertEqual(self.second(model, "--reuse-margin", "0.6")[0]["source"], "ram")
         found, said = self.second(model, "--reuse", "vlcache", "--explain")  # asked for by name
         self.assertEqual(found["source"], "ram")

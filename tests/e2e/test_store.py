@@ -123,7 +123,7 @@ class Store(ProgramTest):
         computed = self.json("run", "-m", MODEL, "-i", PAGE, "--json", "--temperature", "0", "--max-tokens", "8", "Which date is on it?")
         self.assertEqual(other["text"], computed["text"])
         shown = run("run", "-m", MODEL, "-i", PAGE, "--temperature", "0", "--explain", "--cache-disk", self.disk, *kept, QUESTION)
-        self.assertRegex(shown.stderr, r"prompt: \d+ of \d+ tokens were found \(\d+ on disk; about \d+ ms saved\), 1 recomputed")
+        self.assertRegex(shown.stderr, r"prompt: \d+ of \d+ tokens were found \(\d+ on disk; about \d+ ms saved\), 1 computed")
         self.assertRegex(self.ok("cache", "clear", self.disk, "--image", PAGE, "-m", MODEL), r"^[3-9] records removed")
         self.assertEqual(sources(self.ask(*kept)), {"ram": 0})
 

@@ -10,8 +10,8 @@
 
 #include "api/messages/message.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "base/json.h"
-#include "cli/flags/generate_flags.h"
 #include "cli/flags/request.h"
 #include "cli/terminal/markdown.h"
 #include "cli/terminal/progress.h"
@@ -110,10 +110,13 @@ void Conversation::print_stats() const {
     std::fputs("no answer yet\n", stderr);
     return;
   }
-  std::fprintf(stderr,
-               "%s\n%d of %d prompt tokens came from the KV cache; %d tokens in the conversation, peak KV %.1f MiB\n",
-               summary(*last_).c_str(), last_->cache.n_prefix_tokens, last_->n_prompt, sequence_->n_tokens(),
-               static_cast<double>(last_->kv.peak_bytes) / 1048576.0);
+  const double n_loaded = last_->cache.n_loaded(), n_of_images = n_loaded - last_->cache.n_prefix_tokens;
+  const std::string images = n_of_images > 0 ? format(" (%.0f of them with images)", n_of_images) : "";
+  std::fprintf(
+      stderr,
+      "%s\n%.0f of %d prompt tokens came from the KV cache%s; %d tokens in the conversation, peak KV %.1f MiB\n",
+      summary(*last_).c_str(), n_loaded, last_->n_prompt, images.c_str(), sequence_->n_tokens(),
+      static_cast<double>(last_->kv.peak_bytes) / 1048576.0);
   // Slots over all layers and heads; a token has one in each.
   int64_t n_heads = 0, n_kept = 0;
   for (const std::vector<int32_t>& layer : last_->kv.slots) {
@@ -423,8 +426,7 @@ std::string Conversation::answer(Prompt next) {
   last_ = generate(engine_, std::move(request));
   bar.clear();
   printer.finish();
-  if (*fields_.explain)
-    std::fprintf(stderr, "%s\n", explanation(*last_, engine_.kv().totals(), builder_.reuse()).c_str());
+  if (*fields_.explain) explainer_.print(*last_, engine_.kv().totals());
   return last_->text;
 }
 

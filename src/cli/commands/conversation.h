@@ -10,6 +10,7 @@
 #include "cli/commands/conversation_file.h"
 #include "cli/commands/session.h"
 #include "cli/flags/command.h"
+#include "cli/flags/generate_flags.h"
 #include "cli/terminal/answer_printer.h"
 #include "engine/request.h"
 
@@ -67,6 +68,7 @@ class Conversation {
   Options options_;
   PolicyPtr policy_;
   RequestBuilder& builder_;
+  Explainer explainer_{builder_.reuse()};
   const Checkpoint& checkpoint_;
   RequestFields fields_;
   std::vector<ChatTurn> turns_;

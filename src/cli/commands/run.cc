@@ -96,7 +96,7 @@ void run_one(Engine& engine, const RunFlags& flags, const std::vector<VideoPath>
     printer.finish();
   }
   std::fprintf(stderr, "%s\n", summary(result).c_str());
-  if (*fields.explain) std::fprintf(stderr, "%s\n", explanation(result, engine.kv().totals(), builder.reuse()).c_str());
+  if (*fields.explain) Explainer(builder.reuse()).print(result, engine.kv().totals());
   if (interrupted()) throw Interrupted();
 }
 
@@ -227,8 +227,7 @@ class RequestQueue {
         line.answer = result_json(result, engine_.kv().totals());
         if (line.prompt_tokens) line.answer["prompt_token_ids"] = *line.prompt_tokens;
         line.answer["weights"] = weights_json(engine_);
-        if (line.explain)
-          std::fprintf(stderr, "%s\n", explanation(result, engine_.kv().totals(), builder_.reuse()).c_str());
+        if (line.explain) explainer_.print(result, engine_.kv().totals());
       }
       if (line.of_batch) line.results.emplace(id, std::move(result));
       return true;
@@ -263,6 +262,7 @@ class RequestQueue {
   Scheduler scheduler_;
   Engine& engine_;
   RequestBuilder& builder_;
+  Explainer explainer_{builder_.reuse()};
   TierWarnings& warnings_;
   int places_, lookahead_, n_taken_ = 0;  // requests that run or are queued
   const std::string requests_;            // path

@@ -6,6 +6,7 @@
 #include <set>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 #include "api/result_json.h"
 #include "base/error.h"
@@ -226,7 +227,7 @@ std::string prompt_text(const GenerateResult& result) {
   add(n_in_ram, "ram");
   if (cache.saved_ms > 0) places += format("; about %.0f ms saved", cache.saved_ms);
   if (!places.empty()) text += " (" + places + ")";
-  text += format(", %d recomputed", result.n_prompt - cache.n_prefix_tokens);
+  text += format(", %d computed", result.n_prompt - cache.n_prefix_tokens);
   if (!cache.prefix_reason.empty()) text += " (" + cache.prefix_reason + ")";
   return text + "\n";
 }
@@ -293,7 +294,7 @@ std::string not_compressed(const GenerateResult& result) {
 
 }  // namespace
 
-std::string explanation(const GenerateResult& result, const CacheTotals& totals, const ReuseChoice& reuse) {
+void Explainer::print(const GenerateResult& result, const CacheTotals& totals) {
   std::string text = prompt_text(result);
   text += media_text(result.cache.images);
   if (result.kv.n_before_acting < 0) text += "KV: " + not_compressed(result) + "\n";
@@ -312,10 +313,9 @@ std::string explanation(const GenerateResult& result, const CacheTotals& totals,
   const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / 1048576.0; };
   text += format("; memory for them: %.1f of %.0f MiB", mib(prompts.bytes + images.bytes + encoded.bytes),
                  mib(totals.max_bytes));
-  if (result.cache.images.empty()) return text;
-  text += "\n" + reuse.explanation();
-  while (text.ends_with('\n')) text.pop_back();
-  return text;
+  text += "\n";
+  if (!result.cache.images.empty() && !std::exchange(told_, true)) text += reuse_.in_short();
+  std::fputs(text.c_str(), stderr);
 }
 
 std::string summary(const GenerateResult& result) {
@@ -325,7 +325,7 @@ std::string summary(const GenerateResult& result) {
   if (result.n_vision > 0) line += format("vision %.0f ms (%d tokens) | ", t.vision_ms, result.n_vision);
   const double loaded = result.cache.n_loaded();
   line += format("first token %.0f ms (%d prompt tokens, ", t.ttft_ms, result.n_prompt);
-  if (loaded > 0) line += format("%.0f of them from a cache, ", loaded);
+  if (loaded > 0) line += format("%.0f of them from the cache, ", loaded);
   line += format("%.0f/s) | ", rate(result.n_prompt - loaded, t.prefill_ms));
   const size_t n = result.tokens.size();
   if (n > 1) {

@@ -49,9 +49,19 @@ std::string special_tokens_text(const Engine& engine, const RequestFields& given
 // "vision 12 ms (256 tokens) | first token 80 ms (281 prompt tokens, 3900/s) | 14 tokens, 410/s | KV 1.2 MiB (full)"
 std::string summary(const GenerateResult& result);
 
-// The reused tokens and why not more, and the caches' contents, a line each:
-// "prompt: 412 of 981 tokens were found (412 on disk), 569 recomputed (...)", "image 1: 2304 tokens found in memory
-// (exact), 58.0 recomputed (mean over layers)".
-std::string explanation(const GenerateResult& result, const CacheTotals& totals, const ReuseChoice& reuse);
+// What --explain prints to stderr after an answer: the reused tokens and why not more, and the caches' contents, a line
+// each: "prompt: 412 of 981 tokens were found (412 on disk), 569 computed (...)", "image 1: 2304 tokens found in memory
+// (exact), 58.0 recomputed (mean over layers)". The meaning of --reuse follows the first answer about images, and no
+// other.
+class Explainer {
+ public:
+  // `reuse` must outlive this object.
+  explicit Explainer(const ReuseChoice& reuse) : reuse_(reuse) {}
+  void print(const GenerateResult& result, const CacheTotals& totals);
+
+ private:
+  const ReuseChoice& reuse_;
+  bool told_ = false;  // the meaning of --reuse
+};
 
 }  // namespace vlcache

@@ -152,33 +152,26 @@ GateVerdict judge(const ReuseEvidence& evidence, const GateRule& rule) {
 std::string evidence_words(const ReuseEvidence& evidence, const GateVerdict& verdict, const GateRule& rule) {
   const AnswerCounts& a = evidence.answers;
   if (a.n == 0) return "not measured";
-  std::string text = format("%lld of %lld answers equal those of computing everything",
-                            static_cast<long long>(a.n - a.n_changed), static_cast<long long>(a.n));
-  if (const AnswerCounts floor = noise_floor(evidence); floor.n > 0) {
-    text += ", which itself changes " + percent(floor.share()) + " of them when computed in another order";
-  }
-  if (verdict.by_scores) {
-    text += format("; of %lld right ones %lld became wrong, and %lld others right",
-                   static_cast<long long>(evidence.scores->n_right), static_cast<long long>(evidence.scores->n_lost),
-                   static_cast<long long>(evidence.scores->n_gained));
-    text += format(": with %g %% confidence on balance ", 100 * rule.confidence);
-    text += verdict.bound > 0 ? "at most " + percent(verdict.bound) + " are lost" : "none are lost";
-  } else {
-    text += format("; with %g %% confidence ", 100 * rule.confidence) + "at most " + percent(verdict.bound) + " change";
-  }
-  return text + ", " + percent(verdict.limit) + " may";
+  std::string text = format("%lld of %lld test answers stayed the same; ", static_cast<long long>(a.n - a.n_changed),
+                            static_cast<long long>(a.n));
+  const char* verb = verdict.by_scores ? " get worse" : " change";
+  // Two digits, rounded up: a bound.
+  const double digit = std::pow(10.0, std::floor(std::log10(std::max(verdict.bound, 1e-6))) - 1);
+  text += "at most " + percent(std::ceil(verdict.bound / digit - 1e-9) * digit) + verb +
+          format(" (%g %%)", 100 * rule.confidence);
+  return verdict.yes() ? text : text + ", " + percent(verdict.limit) + " may";
 }
 
 std::string help_words(const ReuseEvidence& evidence, const GateVerdict& verdict) {
   if (verdict.yes()) return "";
   if (verdict.answer == GateVerdict::Answer::kNotEnough) {
     return verdict.n_more == 0
-               ? "not enough questions: many more are needed"
-               : format("not enough questions: about %lld more are needed", static_cast<long long>(verdict.n_more));
+               ? "Not enough questions: many more are needed."
+               : format("Not enough questions: about %lld more are needed.", static_cast<long long>(verdict.n_more));
   }
   const double beyond = verdict.bound - (verdict.by_scores ? 0 : noise_floor(evidence).share());
   const double margin = std::ceil(1000 * beyond) / 1000;  // printed with three digits, rounded up
-  return format("what would help: to compute a larger share (--target), or to accept it (--reuse-margin %g)", margin);
+  return format("Compute a larger share of the image (--target), or accept it (--reuse-margin %g).", margin);
 }
 
 }  // namespace vlcache

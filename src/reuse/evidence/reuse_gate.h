@@ -69,9 +69,10 @@ struct GateVerdict {
 // cases at least, or with that confidence on fewer.
 GateVerdict judge(const ReuseEvidence& evidence, const GateRule& rule = {});
 
-// "627 of 629 answers equal those of computing everything; ...", without a full stop.
+// "627 of 629 test answers stayed the same; at most 1 % change (95 %)", without a full stop; with the limit, unless
+// the verdict is yes.
 std::string evidence_words(const ReuseEvidence& evidence, const GateVerdict& verdict, const GateRule& rule = {});
-// What would change the verdict; "" for yes.
+// What would change the verdict, a sentence; "" for yes.
 std::string help_words(const ReuseEvidence& evidence, const GateVerdict& verdict);
 
 }  // namespace vlcache

@@ -173,16 +173,15 @@ TEST(ReuseGate, CountsAddUp) {
 
 TEST(ReuseGate, WordsNameWhatWasCounted) {
   const ReuseEvidence noisy = counted(629, 2, {.n = 1258, .n_changed = 3});
-  EXPECT_EQ(
-      evidence_words(noisy, judge(noisy)),
-      "627 of 629 answers equal those of computing everything, which itself changes 0.238 % of them when computed "
-      "in another order; with 95 % confidence at most 0.998 % change, 1.24 % may");
+  EXPECT_EQ(evidence_words(noisy, judge(noisy)), "627 of 629 test answers stayed the same; at most 1 % change (95 %)");
   EXPECT_EQ(help_words(noisy, judge(noisy)), "");
   const ReuseEvidence known = scored(629, 3, 2);
-  EXPECT_EQ(
-      evidence_words(known, judge(known)),
-      "624 of 629 answers equal those of computing everything; of 627 right ones 3 became wrong, and 2 others right: "
-      "with 95 % confidence on balance at most 0.907 % are lost, 1 % may");
+  EXPECT_EQ(evidence_words(known, judge(known)),
+            "624 of 629 test answers stayed the same; at most 0.91 % get worse (95 %)");
+  const ReuseEvidence few = scored(10, 0, 5);  // gains do not make few questions many
+  EXPECT_EQ(evidence_words(few, judge(few)),
+            "5 of 10 test answers stayed the same; at most 26 % get worse (95 %), 1 % may");
+  EXPECT_EQ(help_words(few, judge(few)), "Not enough questions: about 289 more are needed.");
   EXPECT_EQ(evidence_words({}, judge({})), "not measured");
 }
 

@@ -164,18 +164,19 @@ std::string verdict_words(const ReusePlan& plan, const GateRule& rule) {
   const PlanVerdict verdict = judge(plan, rule);
   const auto about = [&](const ReuseEvidence& e, const GateVerdict& v) {
     const std::string help = e.answers.n == 0 ? "" : help_words(e, v);
-    return evidence_words(e, v, rule) + (help.empty() ? ".\n" : "; " + help + ".\n");
+    return evidence_words(e, v, rule) + "." + (help.empty() ? "" : " " + help) + "\n";
   };
-  const auto begin = [](bool yes, const char* when) {
-    return std::string("Images will ") + (yes ? "" : "not ") + "be reused when " + when + ": ";
+  const auto begin = [](bool yes, const std::string& when) {
+    return std::string("Reuse: ") + (yes ? "on" : "off") + " for " + when;
   };
-  std::string text = begin(verdict.one.yes(), "alone") + about(plan.one, verdict.one);
+  std::string text = begin(verdict.one.yes(), "one image in a prompt") + (plan.one.answers.n == 0 ? ", " : ". ") +
+                     about(plan.one, verdict.one);
   const PlanVerdict::Use use = verdict.use(2);
-  text += begin(use != PlanVerdict::Use::kNothing, "several");
+  text += begin(use != PlanVerdict::Use::kNothing, "several images in a prompt");
   if (use == PlanVerdict::Use::kLooking) {
-    return text + "with " + plan.looking + ", " + about(plan.several_looking, verdict.several_looking);
+    return text + " (" + plan.looking + "). " + about(plan.several_looking, verdict.several_looking);
   }
-  text += about(plan.several, verdict.several);
+  text += (plan.several.answers.n == 0 ? ", " : ". ") + about(plan.several, verdict.several);
   if (use == PlanVerdict::Use::kPlan || plan.looking.empty() || plan.several_looking.answers.n == 0) return text;
   return text + "  With " + plan.looking + ": " + about(plan.several_looking, verdict.several_looking);
 }
