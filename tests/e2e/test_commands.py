@@ -94,7 +94,8 @@ class Commands(ProgramTest):
         self.assertEqual({r["n_threads"] for r in json.loads(out)}, {1})
 
     def test_unknown_keys_of_a_file_are_named(self):
-        for text, says in (("[run]\nmax-tokns = 5\n", "did you mean 'max-tokens'"), ("[rnu]\nmax-tokens = 5\n", "did you mean 'run'"), ("nothing = 1\n", "nothing")):
+        for text, says in (("[run]\nmax-tokns = 5\n", "did you mean 'max-tokens'"), ("[rnu]\nmax-tokens = 5\n", "did you mean 'run'"), ("nothing = 1\n", "nothing"),
+                           ("kv-budgte = 1\n", "did you mean 'kv-budget'")):
             self.fails("--config", self.write("flags.toml", text), "run", "-m", MODEL, "hi", says=["--config", says])
         self.fails("--config", self.folder / "no.toml", "run", "-m", MODEL, "hi", says=["vlcache: --config: ", "no.toml: no such file"])
         of_others = self.write("flags.toml", "[bench]\nbatch = [1, 2]\n[run]\nmax-tokens = 1\n")

@@ -178,7 +178,7 @@ class PdfServer(Server):
         again = self.ask([file_part(vlcache={"pages": "2"})], "Again?")["vlcache"]["cache"]["images"]
         self.assertEqual([image["source"] for image in again], ["prefix"])
         text = self.call("POST", "/v1/files", form(b"# A text", "a.md"), FORM)[1]["id"]
-        for id, expected, says in (("file-1", 404, 'there is no file "file-1", or no longer'), (text, 400, "expected a PDF, found another kind of file")):
+        for id, expected, says in (("file-1", 404, 'there is no file "file-1", or no longer'), (text, 400, "expected a PDF, found text")):
             status, answer = self.call("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_id": id}}]}]})
             self.assertEqual(status, expected, answer)
             self.assertIn(says, answer["error"]["message"])

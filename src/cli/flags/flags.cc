@@ -161,6 +161,15 @@ std::vector<std::string> flag_names(const CLI::App& app, const std::string& befo
   return names;
 }
 
+std::vector<const CLI::App*> with_commands(const CLI::App& app) {
+  std::vector<const CLI::App*> apps{&app};
+  for (size_t i = 0; i < apps.size(); ++i) {
+    for (const CLI::App* command : apps[i]->get_subcommands([](const CLI::App*) { return true; }))
+      apps.push_back(command);
+  }
+  return apps;
+}
+
 // CLI11 calls every configuration file INI, and unknown keys in it "run.no-such-flag", "no-such-command.++".
 std::string config_problem(std::string what, const CLI::App& app) {
   constexpr std::string_view kUnknown = "INI was not able to parse ", kSection = ".++";
@@ -171,8 +180,13 @@ std::string config_problem(std::string what, const CLI::App& app) {
     const std::string command = what.substr(0, what.find('.')),
                       name = what.substr(std::min(what.find('.'), what.size() - 1) + 1);
     const bool known = std::ranges::find(commands, command) != commands.end();
-    const std::string meant = known ? did_you_mean(name, flag_names(*app.get_subcommand(command), ""))
-                                    : did_you_mean(what, flag_names(app, ""));
+    std::vector<std::string> flags;
+    if (known) {
+      flags = flag_names(*app.get_subcommand(command), "");
+    } else {  // perhaps a command's flag without its section
+      for (const CLI::App* of : with_commands(app)) std::ranges::move(flag_names(*of, ""), std::back_inserter(flags));
+    }
+    const std::string meant = did_you_mean(known ? name : what, flags);
     return "--config: '" + what + "': expected a flag as in [run] max-tokens = 64" + meant;
   }
   what.erase(what.size() - kSection.size());
@@ -216,15 +230,6 @@ std::string suggestion(const CLI::App& app, int argc, char** argv) {
     }
   }
   return "";
-}
-
-std::vector<const CLI::App*> with_commands(const CLI::App& app) {
-  std::vector<const CLI::App*> apps{&app};
-  for (size_t i = 0; i < apps.size(); ++i) {
-    for (const CLI::App* command : apps[i]->get_subcommands([](const CLI::App*) { return true; }))
-      apps.push_back(command);
-  }
-  return apps;
 }
 
 // The flags of all commands that have a variable which is set, unless the command line has the flag.

@@ -18,6 +18,7 @@
 #include "engine/prompt/prompt_media.h"
 #include "io/checkpoint/checkpoint.h"
 #include "io/document/page_selection.h"
+#include "io/image/other_formats.h"
 #include "io/video/video_file.h"
 
 namespace vlcache {
@@ -199,7 +200,7 @@ std::vector<EncodedImage> read_images(const Engine& engine, const std::string& p
   image.options = options;
   if (!is_document(*image.bytes)) {
     if (!image.bytes->empty() && media_type(*image.bytes).empty() && is_called_pdf(file.path)) {
-      throw Error(ErrorCode::kInput, image.where + ": expected a PDF, found another kind of file");
+      throw Error(ErrorCode::kInput, image.where + ": expected a PDF, found " + name_other_format(*image.bytes));
     }
     if (file.path != path) {
       throw Error(ErrorCode::kInput, path + ": expected pages of a PDF alone or of a TIFF; this is an image");

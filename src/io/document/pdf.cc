@@ -10,6 +10,7 @@
 #include "base/format.h"
 #include "base/utf8.h"
 #include "io/document/page_selection.h"
+#include "io/image/other_formats.h"
 
 namespace vlcache {
 namespace {
@@ -219,7 +220,7 @@ bool can_read_pdfs() {
 
 std::vector<PdfPage> PdfReader::read(std::span<const std::byte> pdf, const PdfRequest& request) {
   const PageSelection selection = parse_page_selection(request.pages, request.where);
-  if (!is_pdf(pdf)) throw Error(ErrorCode::kInput, request.where + ": expected a PDF, found another kind of file");
+  if (!is_pdf(pdf)) throw Error(ErrorCode::kInput, request.where + ": expected a PDF, found " + name_other_format(pdf));
   Sha256 hash;
   hash.add(pdf);
   const Sha256Digest file = hash.finish();

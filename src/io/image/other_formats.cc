@@ -160,4 +160,10 @@ std::string describe_other_format(std::span<const uint8_t> bytes) {
   return format->advice.empty() ? text : text + " (" + std::string(format->advice) + ")";
 }
 
+std::string name_other_format(std::span<const std::byte> bytes) {
+  const std::string_view head(reinterpret_cast<const char*>(bytes.data()), std::min(bytes.size(), kSniffedBytes));
+  const OtherFormat* format = other_format_of(head);
+  return format == nullptr ? "another kind of file" : std::string(format->name);
+}
+
 }  // namespace vlcache
