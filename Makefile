@@ -2,13 +2,19 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 
-.PHONY: build demo test check tsan soak bench eval eval-wordpage clients lint format fuzz deps deps-test clean help
+.PHONY: build install uninstall demo test check tsan soak bench eval eval-wordpage clients lint format fuzz deps deps-test clean help
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
 
 build: deps  ## build/release/vlcache (and vlcache-video, which it runs), file by file: for daily work
 	@tools/build.sh release vlcache
+
+install: build  ## program, man page, completions and systemd unit into PREFIX (/usr/local); DESTDIR as usual
+	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" tools/install.sh
+
+uninstall:  ## remove the files of the last installation; same PREFIX and DESTDIR
+	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" tools/install.sh --remove
 
 demo:  ## a page, a few questions, answers with timings; leaves the program in build/release
 	@tools/demo.sh

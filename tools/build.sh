@@ -4,6 +4,11 @@
 # largest memory in kB, command (tools/budgets.py reads it).
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# `sudo make install` builds as the user who ran sudo: files of root would stop that user's next build.
+if [ "$(id -u)" = 0 ] && [ -n "${SUDO_UID:-}" ] && [ "$SUDO_UID" = "$(stat -c %u .)" ] && [ "$SUDO_UID" != 0 ]; then
+  HOME=$(getent passwd "$SUDO_UID" | cut -d: -f6) exec setpriv --reuid="$SUDO_UID" --regid="$SUDO_GID" --init-groups -- \
+    tools/build.sh "$@"
+fi
 preset=$1
 shift
 launcher=

@@ -21,12 +21,14 @@ constexpr int32_t kThreads = 4;  // of a program
 constexpr int64_t kLineBytes = 512, kTimeBytes = sizeof(double);
 constexpr size_t kMaxWords = 300;
 
-// Beside this program; tests lie up to two folders below it.
+// Beside this program, or where an installation has it; tests lie up to two folders below it.
 std::optional<std::filesystem::path> find_helper() {
   std::error_code error;
-  std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
-  for (int up = 0; up < 3 && !folder.empty(); ++up, folder = folder.parent_path()) {
-    const std::filesystem::path path = folder / "vlcache-video";
+  const std::filesystem::path own = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  if (own.empty()) return std::nullopt;
+  const std::filesystem::path up = own.parent_path();
+  for (const auto& folder : {own, up / "libexec" / "vlcache", up, up.parent_path()}) {
+    std::filesystem::path path = folder / "vlcache-video";
     if (std::filesystem::is_regular_file(path, error)) return path;
   }
   return std::nullopt;
@@ -61,8 +63,8 @@ class HelperRun {
     const std::optional<std::filesystem::path> helper = find_helper();
     if (!helper) {
       refuse(ErrorCode::kUnsupported,
-             "videos need the program vlcache-video beside vlcache, which is missing; make build makes both, and an "
-             "installation copies both into one folder");
+             "videos need the program vlcache-video, which is neither beside vlcache nor in ../libexec/vlcache; make "
+             "build makes both, and make install installs both");
     }
     std::string numbers;
     for (const int64_t index : indices) numbers += (numbers.empty() ? "" : ",") + std::to_string(index);

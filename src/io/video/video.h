@@ -54,7 +54,7 @@ using VideoCancelled = std::function<bool()>;
 // One decoded frame and its number. The image may be moved from.
 using TakeFrame = std::function<void(int64_t index, Image&& frame)>;
 
-// Whether vlcache-video is where it is looked for: beside this program. The first call, or the first clip, chooses its
+// Whether vlcache-video is beside this program or in ../libexec/vlcache. The first call, or the first clip, chooses its
 // sandbox by decoding a pixel, and warns on standard error of what this machine leaves out of it.
 bool can_decode_clips();
 
