@@ -37,6 +37,8 @@ std::string did_you_mean(std::string_view word, std::span<const std::string> kno
       best = &candidate;
     }
   }
+  const auto same = std::ranges::find_if(known, [&](const auto& k) { return std::ranges::is_permutation(word, k); });
+  if (best == nullptr && same != known.end()) best = &*same;
   return best == nullptr ? "" : " (did you mean '" + *best + "'?)";
 }
 

@@ -1,10 +1,14 @@
 """The other commands, help, flags from environment and file, and usage errors."""
+import contextlib
+import fcntl
 import json
 import os
+import pty
 import re
 import shutil
 import struct
 import subprocess
+import termios
 import xml.etree.ElementTree
 
 from program import MODEL, PAGE, ROOT, VLCACHE, ProgramTest, run
@@ -28,9 +32,41 @@ class Commands(ProgramTest):
         self.assertRegex(self.ok("--version"), r"^vlcache \d+\.\d+\.\d+\n$")
         self.assertIn("run", self.ok("--help"))
         for command in ("run", "chat", "logits", "tokenize", "detokenize", "info", "bench"):
-            text = self.ok(command, "--help")
+            text = self.ok(command, "--help-all")
             self.assertIn("--", text)
             self.assertLessEqual(max(len(line) for line in text.splitlines() if "Example" not in line), 100)
+
+    def test_help_of_long_commands_is_a_page(self):
+        """The flags that matter first; all of them by --help-all, which is the same where none is left out."""
+        def help_of(*args):  # 80 columns, as on a terminal of that size
+            reader, writer = pty.openpty()
+            fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 80, 0, 0))
+            process = subprocess.Popen([VLCACHE, *args], stdout=writer)
+            os.close(writer)
+            text = ""
+            with contextlib.suppress(OSError):  # the end
+                while data := os.read(reader, 65536):
+                    text += data.decode()
+            os.close(reader)
+            self.assertEqual(process.wait(), 0, args)
+            return text.replace("\r\n", "\n")
+        flags = re.compile(r"^  (?:-\w, |    )(--[a-z-]+)", re.M)
+        for command, matter in (("run", "model image max-tokens kv kv-budget cache-disk cache-ram kv-memory weights threads explain batch"),
+                                ("chat", "model image kv session cache-disk threads"),
+                                ("serve", "model host port api-keys kv kv-budget cache-disk cache-ram kv-memory weights threads parallel")):
+            short, whole = help_of(command, "--help"), help_of(command, "--help-all")
+            self.assertLessEqual(len(short.splitlines()), 60, command)
+            self.assertLessEqual(max(map(len, (line for line in short.splitlines() if "Example" not in line))), 80, command)
+            shown, known = flags.findall(short), flags.findall(whole)
+            self.assertLessEqual({f"--{flag}" for flag in matter.split()}, set(shown))
+            self.assertIn(len(shown), range(18, 22))
+            self.assertLess(set(shown), set(known))
+            left = f"vlcache {command} --help-all describes {len(known) - len(shown)} more flags."
+            self.assertEqual(short.splitlines()[-1], left)
+        for command in ((), ("info",), ("cache", "ls"), ("tune", "reuse")):
+            self.assertEqual(self.ok(*command, "--help"), self.ok(*command, "--help-all"), command)
+        self.assertEqual(self.ok(), self.ok("--help"))
+        self.assertLessEqual(max(map(len, help_of().splitlines())), 80)
 
     def test_completions_know_every_flag(self):
         scripts = {shell: self.ok("completions", shell) for shell in ("bash", "zsh", "fish", "man")}
@@ -38,7 +74,7 @@ class Commands(ProgramTest):
         self.assertGreater(len(commands), 13)
         n = 0
         for command in commands:
-            for flag in re.findall(r"^  (?:-\w, |    )--([a-z-]+)", self.ok(command, "--help"), re.M):
+            for flag in re.findall(r"^  (?:-\w, |    )--([a-z-]+)", self.ok(command, "--help-all"), re.M):
                 n += 1
                 for shell, script in scripts.items():
                     name = {"fish": f"-l {flag}", "man": "\\-\\-" + flag.replace("-", "\\-")}.get(shell, f"--{flag}")
@@ -54,12 +90,12 @@ class Commands(ProgramTest):
     def test_help_of_every_flag_has_its_default(self):
         """Sentences as in docs/words.md: a capital at the beginning, and how it is without the flag unless that is an error."""
         def commands_of(command):
-            known = self.ok(*command, "--help")
+            known = self.ok(*command, "--help-all")
             found = re.findall(r"^  ([a-z]+) {2,}", known.split("\nCommands:\n")[1], re.M) if "\nCommands:\n" in known else []
             return [command, *(below for name in found for below in commands_of((*command, name)))]
         n = 0
         for command in commands_of(()):
-            for head, text in re.findall(r"^  ((?:-\w, |    )--\S.*?|-h, --help)(?: {2,}|\n {30})(\S.*\n(?: {30}.*\n)*)", self.ok(*command, "--help"), re.M):
+            for head, text in re.findall(r"^  ((?:-\w, |    )--\S.*?|-h, --help)(?: {2,}|\n {30})(\S.*\n(?: {30}.*\n)*)", self.ok(*command, "--help-all"), re.M):
                 n += 1
                 self.assertRegex(text, r"^([A-Z]|config\.json)", (command, head))
                 if " " in head.split("--")[-1]:  # a value
@@ -68,6 +104,10 @@ class Commands(ProgramTest):
 
     def test_usage_errors_exit_2(self):
         self.assertIn("vlcache COMMAND --help", self.ok())  # alone: the help
+        config = self.write("flags.toml", "[run]\nmax-tokens = 5\n")
+        for args, says in ((("--config", config), "expected a command, found none; --help-all lists all"), (("srve",), "did you mean 'serve'"),
+                           (("run", "-m", MODEL, "--max-tokns", "1", "hi"), "did you mean '--max-tokens'?); --help-all lists all")):
+            self.fails(*args, says=says)
         for args in (("nonsense",), ("run",), ("run", "-m", MODEL, "--max-tokens", "x", "hi"), ("run", "-m", MODEL, "--no-such-flag", "hi"),
                      ("run", "-m", MODEL), ("bench",), ("logits", "-m", MODEL, "hi")):
             self.assertEqual(run(*args).returncode, 2, args)
@@ -107,7 +147,7 @@ class Commands(ProgramTest):
         self.assertEqual([(r["n_seqs"], r["n_threads"]) for r in json.loads(self.ok(*bench, env=env))], [(1, 1), (2, 1)])
         names = {}
         for command in ("run", "chat", "logits", "tokenize", "detokenize", "info", "bench"):
-            for head, text in re.findall(r"^  (?:-\w, |    )--([a-z-]+)((?:.*\n)(?: {30}.*\n)*)", self.ok(command, "--help"), re.M):
+            for head, text in re.findall(r"^  (?:-\w, |    )--([a-z-]+)((?:.*\n)(?: {30}.*\n)*)", self.ok(command, "--help-all"), re.M):
                 if found := re.search(r"\((VLCACHE_[A-Z_]+)\)\n", text):
                     own = f"VLCACHE_{command}_{head}".upper().replace("-", "_")
                     shared = f"VLCACHE_{head}".upper().replace("-", "_")

@@ -21,9 +21,9 @@ from test_server import QUESTION, about
 
 
 def flags_of_help(*groups):
-    """The flags that `serve --help` lists under these headings."""
+    """The flags that `serve --help-all` lists under these headings."""
     found, group = [], ""
-    for line in run("serve", "--help").stdout.splitlines():
+    for line in run("serve", "--help-all").stdout.splitlines():
         if re.match(r"^[A-Z].*:$", line):
             group = line[:-1]
         elif group in groups and (match := re.match(r"^  (?:-\w, |    )(--[a-z-]+)", line)):

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "cli/flags/first_flags.h"
 
 namespace vlcache {
 
@@ -31,8 +34,13 @@ struct CommandInfo {
 
 // Lines of at most `width` columns; all but the first begin with `indent` spaces.
 std::string wrapped_text(const std::string& text, size_t indent, size_t width);
-// Wrapped at `width` columns; groups of flags, the basic one first.
+// Each line wrapped at words; one of two columns ("/help      this list") is indented to the second. Examples, which
+// are for copying, stay whole.
+std::string wrapped_lines(const std::string& text, size_t width);
+// All flags in groups, the basic one first. Wrapped at `width` columns.
 std::string help_text(const CommandInfo& command, size_t width);
+// Its first flags alone, and how to see the others.
+std::string short_help_text(const CommandInfo& command, std::span<const FirstFlag> first, size_t width);
 // A man page of section 1, in troff.
 std::string man_page(const CommandInfo& root);
 // A script that completes commands, flags, values and files in this shell: bash, zsh or fish.

@@ -40,7 +40,7 @@ std::string environment_name(const std::string& command, const CLI::Option& opti
 void finish_flags(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
     const auto& names = option->get_lnames();
-    if (names.empty() || names[0] == "help" || names[0] == "config" || names[0] == "version") continue;
+    if (names.empty() || names[0].starts_with("help") || names[0] == "config" || names[0] == "version") continue;
     if (option->get_envname().empty()) option->envname(environment_name(app.get_name(), *option));
     if (option->get_items_expected_max() == 1) option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   }
@@ -145,14 +145,6 @@ std::vector<std::string> command_names(const CLI::App& app) {
   return names;
 }
 
-std::string nearest_command(const std::string& word, const std::vector<std::string>& commands) {
-  std::string meant = did_you_mean(word, commands);
-  for (const std::string& known : commands) {  // its letters in another order
-    if (meant.empty() && std::ranges::is_permutation(word, known)) meant = " (did you mean '" + known + "'?)";
-  }
-  return meant;
-}
-
 std::vector<std::string> flag_names(const CLI::App& app, const std::string& before) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) {
@@ -190,7 +182,7 @@ std::string config_problem(std::string what, const CLI::App& app) {
     return "--config: '" + what + "': expected a flag as in [run] max-tokens = 64" + meant;
   }
   what.erase(what.size() - kSection.size());
-  return "--config: [" + what + "]: there is no such command" + nearest_command(what, commands);
+  return "--config: [" + what + "]: there is no such command" + did_you_mean(what, commands);
 }
 
 std::string file_problem(const CLI::App& app) {
@@ -210,10 +202,11 @@ std::string suggestion(const CLI::App& app, int argc, char** argv) {
   const std::vector<std::string> commands = command_names(app);
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
+    if (i > 1 && std::string_view(argv[i - 1]) == "--config") continue;
     if (!word.starts_with('-')) {
       if (command != &app) continue;
       if (std::ranges::find(commands, word) == commands.end()) {
-        return "there is no command '" + word + "'" + nearest_command(word, commands);
+        return "there is no command '" + word + "'" + did_you_mean(word, commands);
       }
       command = app.get_subcommand(word);
       continue;
@@ -415,10 +408,16 @@ void Command::run(const std::function<void()>& action) const { app_->callback(ac
 int run_command_line(int argc, char** argv, const std::function<void(const Command& root)>& describe) {
   CLI::App app{"vlcache: serves vision-language models on CPUs; compresses, reuses and shows their KV cache",
                "vlcache"};
+  app.set_help_flag("-h,--help", "Print help");
+  app.set_help_all_flag("--help-all", "Print help with all flags");
   app.set_version_flag("--version", "vlcache " VLCACHE_VERSION, "Print the version");
   app.require_subcommand(1);
-  app.formatter_fn([](const CLI::App* command, const std::string& name, CLI::AppFormatMode) {
-    return help_text(info_of(*command, name), std::clamp<size_t>(terminal_width(STDOUT_FILENO, 100), 40, 120));
+  app.formatter_fn([](const CLI::App* command, const std::string& name, CLI::AppFormatMode mode) {
+    const size_t width = std::clamp<size_t>(terminal_width(STDOUT_FILENO, 100), 40, 120);
+    const std::span<const FirstFlag> first = first_flags(command->get_name());
+    const CommandInfo info = info_of(*command, name);
+    return first.empty() || mode == CLI::AppFormatMode::All ? help_text(info, width)
+                                                            : short_help_text(info, first, width);
   });
   app.set_config("--config", "", "TOML file of flags, in a section per command: [run] max-tokens = 64 (default: none)")
       ->type_name("FILE");
@@ -433,7 +432,7 @@ int run_command_line(int argc, char** argv, const std::function<void(const Comma
       "Every flag can be set by an environment variable, which the command's help names: VLCACHE_THREADS=2 for flags "
       "that several commands share, VLCACHE_BENCH_BATCH=4 for flags of one command. A flag on the command line "
       "overrides its variable.\n"
-      "vlcache COMMAND --help describes a command.");
+      "`vlcache COMMAND --help` describes a command, `--help-all` all of its flags.");
   if (argc == 1) {
     std::fputs(app.help().c_str(), stdout);
     return 0;
@@ -441,11 +440,12 @@ int run_command_line(int argc, char** argv, const std::function<void(const Comma
   try {
     parse(app, argc, argv, checked_variables(app, argc, argv));
   } catch (const CLI::ParseError& e) {
-    const bool unknown =
-        dynamic_cast<const CLI::ExtrasError*>(&e) != nullptr || dynamic_cast<const CLI::RequiredError*>(&e) != nullptr;
-    const std::string meant = unknown ? suggestion(app, argc, argv) : "";
+    const bool is_missing = dynamic_cast<const CLI::RequiredError*>(&e) != nullptr;
+    const bool unknown = is_missing || dynamic_cast<const CLI::ExtrasError*>(&e) != nullptr;
+    std::string meant = unknown ? suggestion(app, argc, argv) : "";
+    if (meant.empty() && is_missing && app.get_subcommands().empty()) meant = "expected a command, found none";
     if (!meant.empty()) {
-      std::fprintf(stderr, "vlcache: %s; --help lists what there is\n", meant.c_str());
+      std::fprintf(stderr, "vlcache: %s; --help-all lists all\n", meant.c_str());
       return 2;
     }
     return app.exit(e) == 0 ? 0 : 2;

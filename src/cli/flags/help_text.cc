@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/error.h"
 #include "cli/flags/command_info.h"
 
 namespace vlcache {
@@ -10,7 +11,7 @@ constexpr size_t kIndent = 30;  // of descriptions
 // The basic group first, the machine's last; a command's own are between.
 size_t rank_of(const std::string& group) {
   constexpr std::string_view kOrder[] = {
-      "Arguments", "Basic", "Options", "Sampling", "Answer", "Compression and reuse", "Cache", "Machine"};
+      "Arguments", "Basic", "Access", "Options", "Sampling", "Answer", "Compression and reuse", "Cache", "Machine"};
   const auto* at = std::ranges::find(kOrder, std::string_view(group));
   return static_cast<size_t>(at - kOrder);
 }
@@ -76,22 +77,20 @@ std::string details_of(const FlagInfo& flag) {
   return text;
 }
 
-// Examples are for copying and are not wrapped; a line of two columns ("/help      this list") is indented to the
-// second.
-std::string footer_text(const std::string& footer, size_t width) {
-  std::string text;
-  for (size_t i = 0; i < footer.size();) {
-    const size_t end = std::min(footer.find('\n', i), footer.size());
-    const std::string line = footer.substr(i, end - i);
+}  // namespace
+
+std::string wrapped_lines(const std::string& text, size_t width) {
+  std::string out;
+  for (size_t i = 0; i < text.size();) {
+    const size_t end = std::min(text.find('\n', i), text.size());
+    const std::string line = text.substr(i, end - i);
     const bool is_to_copy = line.starts_with("Example") || line.starts_with("vlcache") || line.starts_with("  ");
     const size_t gap = line.find("  "), column = gap == line.npos ? 0 : line.find_first_not_of(' ', gap);
-    text += (is_to_copy ? line : wrapped(line, column == line.npos ? 0 : column, width, 0)) + "\n";
+    out += (is_to_copy ? line : wrapped(line, column == line.npos ? 0 : column, width, 0)) + "\n";
     i = end + 1;
   }
-  return text;
+  return out;
 }
-
-}  // namespace
 
 std::string wrapped_text(const std::string& text, size_t indent, size_t width) {
   return wrapped(text, indent, width, 0);
@@ -118,27 +117,72 @@ std::string help_text(const CommandInfo& command, size_t width) {
   }
   if (!command.commands.empty()) text += "\nCommands:\n";
   for (const CommandInfo& sub : command.commands) text += entry(std::string(sub.last_name()), sub.help, width);
-  if (!command.footer.empty()) text += "\n" + footer_text(command.footer, width);
+  if (!command.footer.empty()) text += "\n" + wrapped_lines(command.footer, width);
   return text;
+}
+
+std::string short_help_text(const CommandInfo& command, std::span<const FirstFlag> first, size_t width) {
+  CommandInfo shown{.name = command.name, .help = command.help, .footer = command.footer, .flags = {}, .commands = {}};
+  for (const FlagInfo& flag : command.flags) {
+    if (flag.is_positional) shown.flags.push_back(flag);
+  }
+  for (const FirstFlag& wanted : first) {
+    const auto found = std::ranges::find_if(command.flags, [&](const FlagInfo& flag) {
+      return std::ranges::find(flag.names, wanted.name) != flag.names.end();
+    });
+    CHECK(found != command.flags.end());
+    shown.flags.push_back({.names = found->names,
+                           .is_required = found->is_required,
+                           .value_name = found->value_name,
+                           .fallback = found->fallback,
+                           .group = std::string(wanted.group),
+                           .help = std::string(wanted.help)});
+  }
+  const size_t n_others = command.flags.size() - shown.flags.size();
+  return help_text(shown, width) + "\n" +
+         wrapped(command.name + " --help-all describes " + std::to_string(n_others) + " more flags.", 0, width, 0) +
+         "\n";
 }
 
 namespace {
 
 constexpr size_t kManWidth = 72;
 
-// Text with the characters escaped that begin commands of troff.
+// Text without commands of troff, and with the characters as they are typed in a shell.
 std::string troff(std::string_view text) {
   std::string out;
   for (const char c : text) {
     const bool begins_line = out.empty() || out.back() == '\n';
-    if (begins_line && (c == '.' || c == '\'')) out += "\\&";
-    out += c == '\\' ? "\\e" : c == '-' ? "\\-" : std::string(1, c);
+    switch (c) {
+      case '\\':
+        out += "\\e";
+        break;
+      case '-':
+        out += "\\-";
+        break;
+      case '\'':
+        out += "\\(aq";
+        break;
+      case '`':
+        out += "\\(ga";
+        break;
+      case '~':
+        out += "\\(ti";
+        break;
+      case '^':
+        out += "\\(ha";
+        break;
+      case '.':
+        out += begins_line ? "\\&." : ".";
+        break;
+      default:
+        out += c;
+    }
   }
   return out;
 }
 
 void add_to_man(std::string& page, const CommandInfo& command) {
-  page += ".SH " + troff(command.name) + "\n" + troff(command.help) + "\n";
   for (const std::string& group : groups_of(command)) {
     page += ".SS " + troff(group) + "\n";
     for (const FlagInfo& flag : command.flags) {
@@ -146,22 +190,26 @@ void add_to_man(std::string& page, const CommandInfo& command) {
       std::string head = head_of(flag);
       head.erase(0, head.find_first_not_of(' '));
       page += ".TP\n\\fB" + troff(head) + "\\fR\n" + troff(details_of(flag)) + "\n";
-      if (!flag.environment.empty()) page += "Environment: " + troff(flag.environment) + ".\n";
+      if (!flag.environment.empty()) page += ".br\n\\%" + troff(flag.environment) + "\n";  // never hyphenated
     }
   }
   if (!command.footer.empty() && command.commands.empty()) {
-    page += ".PP\n.nf\n" + troff(footer_text(command.footer, kManWidth)) + ".fi\n";
+    page += ".PP\n.nf\n" + troff(wrapped_lines(command.footer, kManWidth)) + ".fi\n";
   }
-  for (const CommandInfo& sub : command.commands) add_to_man(page, sub);
+  for (const CommandInfo& sub : command.commands) {
+    page += ".SH " + troff(sub.name) + "\n" + troff(sub.help) + "\n";
+    add_to_man(page, sub);
+  }
 }
 
 }  // namespace
 
 std::string man_page(const CommandInfo& root) {
-  std::string page = ".TH VLCACHE 1\n.SH NAME\nvlcache \\- " + troff(root.help.substr(root.help.find(' ') + 1)) +
-                     "\n.SH SYNOPSIS\n.B vlcache\nCOMMAND [OPTIONS]\n";
+  const std::string does = troff(root.help.substr(root.help.find(' ') + 1));
+  std::string page = ".TH VLCACHE 1 \"\" \"vlcache " VLCACHE_VERSION "\" \"User Commands\"\n.SH NAME\nvlcache \\- " +
+                     does + "\n.SH SYNOPSIS\n.B vlcache\nCOMMAND [OPTIONS]\n.SH DESCRIPTION\n" + troff(root.footer) +
+                     "\n";
   add_to_man(page, root);
-  if (!root.footer.empty()) page += ".SH ENVIRONMENT\n" + troff(root.footer) + "\n";
   return page;
 }
 

@@ -73,6 +73,21 @@ TEST(HelpTextTest, HasBasicFlagsFirstAndWraps) {
             std::string::npos);
 }
 
+TEST(HelpTextTest, ShortHelpHasTheFirstFlagsAndTellsOfTheOthers) {
+  const FirstFlag first[] = {{"Basic", "--model", "where the model is"}, {"More", "--threads", "fewer threads"}};
+  EXPECT_EQ(short_help_text(program().commands[0], first, 60),
+            "answer a question\n\n"
+            "Usage: vlcache run --model DIR [OPTIONS] [PROMPT]\n\n"
+            "Arguments:\n"
+            "  PROMPT                      the question\n\n"
+            "Basic:\n"
+            "  -m, --model DIR             where the model is [required]\n\n"
+            "More:\n"
+            "      --threads N             fewer threads [default 0]\n\n"
+            "Example: vlcache run\n\n"
+            "vlcache run --help-all describes 2 more flags.\n");
+}
+
 TEST(HelpTextTest, CompletionsAndManPageNameEveryFlag) {
   const CommandInfo root = program();
   for (const char* shell : {"bash", "zsh", "fish"}) {
@@ -84,8 +99,8 @@ TEST(HelpTextTest, CompletionsAndManPageNameEveryFlag) {
   EXPECT_NE(shell_completions(root, "zsh").find("it'\\''s of weights"), std::string::npos);
   EXPECT_NE(shell_completions(root, "fish").find("it\\'s of weights"), std::string::npos);
   const std::string page = man_page(root);
-  for (const char* text : {".TH VLCACHE 1", ".SH vlcache run", "\\-\\-dtype NAME", "Environment: VLCACHE_MODEL.",
-                           ".SH vlcache cache ls"}) {
+  for (const char* text : {".TH VLCACHE 1", ".SH vlcache run", "\\-\\-dtype NAME", "\n\\%VLCACHE_MODEL\n",
+                           "it\\(aqs of weights", ".SH vlcache cache ls"}) {
     EXPECT_NE(page.find(text), std::string::npos) << text;
   }
 }

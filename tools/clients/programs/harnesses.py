@@ -99,7 +99,7 @@ class LmEval(CommandLine):
         sys.path.append(os.environ["CLIENTS_TESTS"])
         from server import ServerProcess
         program = os.environ["CLIENTS_VLCACHE"]
-        after = ["--score-after", "Answer:"] if "--score-after" in self.run(program, "serve", "--help") else []
+        after = ["--score-after", "Answer:"] if "--score-after" in self.run(program, "serve", "--help-all") else []
         server = ServerProcess([program, "serve", "-m", FOLDER, "--port", "0", "--dtype", "f32", "--kv", "streaming", "--kv-budget", "0.3", *after]).ready()
         try:
             evicted, full = self.scores(f"http://127.0.0.1:{server.port}"), self.scores(URL)
