@@ -1,4 +1,5 @@
 """`vlcache` on a terminal: editing, pastes, dropped files, Ctrl-C in every phase, Markdown and colours."""
+import codecs
 import fcntl
 import json
 import os
@@ -14,6 +15,7 @@ import unittest
 
 from program import MODEL, PAGE, ROOT, VLCACHE, ProgramTest, run
 from pdf_maker import make_pdf
+from screen import Screen, columns
 
 LEFT, UP, END, TAB, CTRL_C, CTRL_D, BACKSPACE = "\x1b[D", "\x1b[A", "\x1b[F", "\t", "\x03", "\x04", "\x7f"
 DEADLINE = 60  # seconds
@@ -24,11 +26,24 @@ def paste(text):
     return f"\x1b[200~{text}\x1b[201~"
 
 
+def broken(text, width):
+    """The rows in which a terminal shows a text."""
+    rows, n = [""], 0
+    for c in text:
+        if n + columns(c) > width:
+            rows[-1], n = rows[-1].rstrip(), 0
+            rows.append("")
+        rows[-1] += c
+        n += columns(c)
+    return [row.rstrip() for row in rows]
+
+
 class Terminal:
-    """A program on a pseudo-terminal of 100 columns; `seen`: what it has written."""
+    """A program on a pseudo-terminal of 100 columns; `seen`: what it has written; `screen`: where that is shown, from `read` on."""
 
     def __init__(self, args, env):
-        self.seen, self.read = "", 0
+        self.seen, self.read, self.screen = "", 0, None
+        self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             os.execvpe(args[0], args, {**os.environ, "TERM": "xterm-256color", **env})
@@ -36,10 +51,24 @@ class Terminal:
 
     def resize(self, columns):
         """As a terminal does it: the foreground process gets SIGWINCH."""
+        if self.screen:
+            self.screen.resize(columns)
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
 
     def send(self, text):
         os.write(self.fd, text.encode())
+
+    def receive(self, end):
+        """Waits for more bytes, until that time."""
+        if time.monotonic() > end or not select.select([self.fd], [], [], end - time.monotonic())[0]:
+            raise AssertionError("nothing more came")
+        try:
+            data = os.read(self.fd, 65536)
+        except OSError:
+            data = b""
+        if not data:
+            raise AssertionError("the program ended")
+        self.seen += self.decoder.decode(data)
 
     def wait(self, pattern):
         """Waits until what has been written since the last call matches; returns that up to the match's end."""
@@ -49,15 +78,31 @@ class Terminal:
                 text = self.seen[self.read:self.read + found.end()]
                 self.read += found.end()
                 return text
-            if time.monotonic() > end or not select.select([self.fd], [], [], end - time.monotonic())[0]:
-                raise AssertionError(f"no {pattern!r} in {self.seen[self.read:]!r}")
             try:
-                data = os.read(self.fd, 65536)
-            except OSError:
-                data = b""
-            if not data:
-                raise AssertionError(f"ended without {pattern!r}: {self.seen[self.read:]!r}")
-            self.seen += data.decode(errors="replace")
+                self.receive(end)
+            except AssertionError as error:
+                raise AssertionError(f"{error}, no {pattern!r} in {self.seen[self.read:]!r}") from None
+
+    def show_on(self, screen):
+        """From the prompt on, which has been read."""
+        self.screen = screen
+        screen.feed("> ")
+
+    def shows(self, line):
+        """Waits until the screen is the prompt with this line, once."""
+        end, rows = time.monotonic() + DEADLINE, broken("> " + line, self.screen.width)
+        while True:
+            left = self.screen.feed(self.seen[self.read:])
+            self.read = len(self.seen) - len(left)
+            shown = self.screen.text()
+            while shown and not shown[-1]:  # the cursor's, after a full row
+                shown.pop()
+            if shown == rows:
+                return
+            try:
+                self.receive(end)
+            except AssertionError as error:
+                raise AssertionError(f"expected {rows}, found {shown}") from error
 
     def prompt(self):
         """Waits until the editor waits for a message."""
@@ -220,21 +265,56 @@ class OnATerminal(ProgramTest):
         self.assertIn(code, ended)
         self.assertLessEqual(n, 3)
 
-    def test_a_resized_terminal_redraws_the_line(self):
+    def test_a_resized_terminal_shows_the_line_once(self):
+        text = "abc def ghi " * 3 + "\u8acb\u6c42\u66f8\u306e\u5408\u8a08 " + "jkl mno " * 2
+        for reflows, env in ((True, {}), (False, {"XTERM_VERSION": "XTerm(379)"})):
+            with self.subTest(reflows=reflows):
+                t = self.chat(**env)
+                t.show_on(Screen(100, reflows))
+                t.send(text)
+                t.shows(text)
+                for columns in (40, 13, 90, 31):  # drawn again without a key
+                    t.resize(columns)
+                    t.shows(text)
+                t.send(LEFT * 12 + "Y")
+                before, after = text[:-12], text[-12:]
+                t.shows(before + "Y" + after)
+                for columns in (50, 24, 100):
+                    t.resize(columns)
+                    t.shows(before + "Y" + after)
+                t.send("Z" + BACKSPACE + "Z" + END + "!")
+                t.shows(before + "YZ" + after + "!")
+                t.send("\r")
+                t.prompt()
+                self.assertEqual(self.questions(t), [(before + "YZ" + after + "!", 0)])
+
+    def test_a_resize_during_an_answer(self):
         t = self.chat("--ignore-eos", "--max-tokens", "300", "--backend", "ref")
-        t.send("abc def ghi " * 5)  # 60 characters, in one row of 100 columns
-        t.wait("(abc def ghi ){5}")
+        t.send("Hello\r")
+        t.wait(ANSWER)
         t.resize(40)
-        t.wait(r"(?s)abc def.*ghi.*abc def.*ghi")  # drawn again, without a key, in two rows
-        t.send("!\r")
-        t.wait(r"!\r\n\x1b\[\?2004l(\r[^\n]*\x1b\[K)*\s*(?!reading)\w\w")  # the answer has begun
-        t.resize(100)  # while no line is edited
         t.prompt()
+        t.show_on(Screen(40))
         t.send("x" * 80 + LEFT * 70 + "Y")
-        self.assertNotIn("\x1b[A", t.wait("x{80}[^Y]*Y"))  # in one row again: the cursor does not go up
-        t.send(CTRL_C)
-        t.wait("> ")
-        self.assertEqual(self.questions(t), [("abc def ghi " * 5 + "!", 0)])
+        t.shows("x" * 10 + "Y" + "x" * 70)
+
+    def test_help_and_mistyped_names(self):
+        t = self.chat()
+        t.resize(60)
+        t.send("/help\r")
+        lines = re.sub(r"\x1b\[\?2004.", "", t.prompt()).split("\r\n")
+        self.assertEqual([line for line in lines[1:-1] if len(line) > 60], [])
+        for word in ("dropped", "conversation", "(clip.mp4,fps=1,max_frames=64)"):
+            self.assertIn(word, " ".join(lines).split(" "), lines)
+        for typed, says in (("/hepl", "unknown command /hepl (did you mean '/help'?); /help lists all"), ("/x y", "unknown command /x; /help lists all"),
+                            ("/tmp/no/nope.png", "no such file: /tmp/no/nope.png"), ("'/tmp/no/my nope.png' What?", "no such file: /tmp/no/my nope.png"),
+                            (f"'{self.folder}/my page.png' ~/nope.png What?", f"no such file: {self.folder}/nope.png"), ("/tmp/ What?", "a message cannot begin with /tmp/: /image attaches")):
+            t.send(typed + "\r")
+            self.assertIn(says, t.prompt().replace("\r\n", "\n"))
+        t.send("nope.png what is this?\r")
+        t.wait(r"nope\.png: no such file; sent as text\r\n")
+        t.prompt()
+        self.assertEqual(self.questions(t), [("nope.png what is this?", 0)])
 
     def test_answers_are_rendered_on_terminals_alone(self):
         schema = self.write("schema.json", json.dumps({"const": "**b** `c`"}))

@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <new>
 #include <optional>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "cli/commands/conversation.h"
+#include "cli/flags/command_info.h"
 #include "cli/flags/generate_flags.h"
 #include "cli/flags/media_flags.h"
 #include "cli/terminal/line_editor.h"
@@ -123,6 +126,25 @@ void set_system(Conversation& chat, const std::string& argument) {
   std::fprintf(stderr, "system message: %s\n", text.empty() ? "none" : text.c_str());
 }
 
+// Text that begins with the name of a file may have been meant to attach it.
+void tell_of_name(const std::string& name) {
+  std::error_code error;
+  const bool exists = std::filesystem::is_regular_file(name, error);
+  std::fprintf(stderr, "%s: %s\n", name.c_str(),
+               exists ? "sent as text; /image or /video attaches a file" : "no such file; sent as text");
+}
+
+// For a message that begins with a slash and is no command.
+void refuse_command(const std::string& word) {
+  if (word.find('/', 1) != std::string::npos) {
+    throw Error(ErrorCode::kInput, "a message cannot begin with " + word +
+                                       ": /image attaches images and PDFs, /video clips and folders of frames");
+  }
+  std::vector<std::string> names;
+  for (const ChatCommand& c : kCommands) names.emplace_back(c.name);
+  throw Error(ErrorCode::kInput, "unknown command " + word + did_you_mean(word, names) + "; /help lists all");
+}
+
 // Returns false when the conversation is over.
 bool handle(Conversation& chat, const std::string& message, bool typed) {
   const std::string word = message.substr(0, message.find_first_of(" \n"));
@@ -130,6 +152,8 @@ bool handle(Conversation& chat, const std::string& message, bool typed) {
   const std::string argument = begin == std::string::npos ? "" : message.substr(begin);
   if (typed && !is_command(word)) {
     const DroppedFiles dropped = dropped_files(message);
+    if (!dropped.missing.empty()) throw Error(ErrorCode::kInput, "no such file: " + dropped.missing);
+    if (!dropped.mere_name.empty()) tell_of_name(dropped.mere_name);
     if (!dropped.paths.empty()) {
       add_files(chat, dropped.paths);
       if (!dropped.text.empty()) chat.ask(dropped.text);
@@ -157,9 +181,10 @@ bool handle(Conversation& chat, const std::string& message, bool typed) {
     chat.save_to(only_path(word, argument));
   } else if (word == "/load") {
     chat.load_from(only_path(word, argument));
-  } else if (word == "/help" || word.starts_with("/")) {
-    if (word != "/help") std::fprintf(stderr, "unknown command %s\n", word.c_str());
-    std::fputs(commands_text().c_str(), stderr);
+  } else if (word == "/help") {
+    std::fputs(wrapped_lines(commands_text(), terminal_width(STDERR_FILENO)).c_str(), stderr);
+  } else if (word.starts_with("/")) {
+    refuse_command(word);
   } else if (message.find_first_not_of(" \t\n") != std::string::npos || (!typed && !message.empty())) {
     chat.ask(message);
   }

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <histedit.h>
 #include <poll.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,6 +17,8 @@
 
 #include "base/os/signals.h"
 #include "base/os/user_folder.h"
+#include "cli/terminal/line_layout.h"
+#include "cli/terminal/markdown.h"
 #include "cli/terminal/paste.h"
 
 namespace vlcache {
@@ -30,6 +31,13 @@ constexpr char kLiteral = '\1';    // surrounds characters of no width in a prom
 volatile std::sig_atomic_t g_resized = 0;
 void on_resize(int) { g_resized = 1; }
 
+// Whether the terminal wraps lines again when its width changes. Most do; xterm, the console and screen do not.
+bool reflows() {
+  const auto is_set = [](const char* name) { return std::getenv(name) != nullptr; };
+  const std::string_view terminal = is_set("TERM") ? std::getenv("TERM") : "";
+  return !is_set("XTERM_VERSION") && terminal != "linux" && (!terminal.starts_with("screen") || is_set("TMUX"));
+}
+
 size_t n_characters(std::string_view utf8) {
   return static_cast<size_t>(
       std::ranges::count_if(utf8, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
@@ -38,8 +46,7 @@ size_t n_characters(std::string_view utf8) {
 // Candidates in columns, as wide as the terminal.
 void list_candidates(std::FILE* out, const std::vector<std::string>& candidates) {
   constexpr size_t kMost = 200;
-  winsize size{};
-  const size_t width = ioctl(fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+  const size_t width = terminal_width(fileno(out));
   size_t longest = 0;
   for (const std::string& c : candidates) longest = std::max(longest, n_characters(c));
   const size_t n_columns = std::max<size_t>(1, width / (longest + 2));
@@ -64,6 +71,7 @@ struct LineEditor::State {
   bool ctrl_c = false;         // the line was ended by it
   bool cleared_text = false;   // and was not empty
   bool asked_to_end = false;   // Ctrl-C at an empty line, just before
+  size_t width = 80;           // the terminal's, when the line was drawn
   struct sigaction before {};  // of SIGWINCH
 
   static State& of(EditLine* edit) {
@@ -80,8 +88,7 @@ struct LineEditor::State {
       const int ready = ::poll(&poll, 1, wait_ms);
       if (g_resized != 0) {
         g_resized = 0;
-        el_resize(edit);
-        el_set(edit, EL_REFRESH);
+        redraw();
       }
       if (ready == 0 && wait_ms == 0) return true;
       if (ready == 0 || (ready < 0 && errno == EINTR)) continue;
@@ -92,6 +99,22 @@ struct LineEditor::State {
       if (n == 0 || (errno != EINTR && errno != EAGAIN)) return false;
     }
     return false;
+  }
+
+  // Draws the line again after a change of the terminal's size. libedit draws from the cursor on, whose place it has
+  // lost: the cursor is moved to the line's beginning first.
+  void redraw() {
+    const LineInfoW* line = el_wline(edit);
+    const size_t now = terminal_width(fileno(out));
+    const std::wstring shown = std::wstring(options.prompt.begin(), options.prompt.end()) +
+                               std::wstring(line->buffer, static_cast<size_t>(line->cursor - line->buffer));
+    const size_t row = cursor_row(shown, std::max<size_t>(2, reflows() ? now : width));
+    if (row > 0) std::fprintf(out, "\x1b[%zuA", row);
+    std::fputs("\r\x1b[J", out);
+    std::fflush(out);
+    width = now;
+    el_resize(edit);
+    el_set(edit, EL_REFRESH);
   }
 
   bool read_byte(char& c) {
@@ -273,6 +296,7 @@ LineEditor::Result LineEditor::next(std::string& message) {
     el_set(s.edit, EL_PREP_TERM, 1);  // libedit does so after the prompt: a Ctrl-C typed between would be a signal
     if (first) s.set_paste(true);
     s.ctrl_c = false;
+    s.width = terminal_width(fileno(s.out));
     int n = 0;
     const char* line = el_gets(s.edit, &n);
     if (line != nullptr && n > 0) {

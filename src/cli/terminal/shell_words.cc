@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
+#include <span>
 
 #include "io/document/page_selection.h"
 
@@ -31,11 +32,29 @@ bool has_form_of_path(std::string_view word) {
          word.starts_with(kFileUrl);
 }
 
-bool is_image_name(const std::string& path) {
+bool has_extension(const std::string& path, std::span<const std::string_view> extensions) {
   std::string extension = fs::path(split_pages(path).path).extension();
   for (char& c : extension) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  constexpr std::array kExtensions = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".pdf"};
-  return std::ranges::find(kExtensions, extension) != kExtensions.end();
+  return std::ranges::find(extensions, extension) != extensions.end();
+}
+
+bool is_image_name(const std::string& path) {
+  constexpr std::array<std::string_view, 9> kImages{".png", ".jpg", ".jpeg", ".webp", ".bmp",
+                                                    ".gif", ".tif", ".tiff", ".pdf"};
+  return has_extension(path, kImages);
+}
+
+bool is_clip_name(const std::string& path) {
+  constexpr std::array<std::string_view, 6> kClips{".mp4", ".m4v", ".mov", ".webm", ".mkv", ".avi"};
+  return has_extension(path, kClips);
+}
+
+// Whether a word that is no file is a mistaken path: by its extension, or by a folder from the root on.
+bool is_missing_file(const std::string& word, const std::string& path) {
+  std::error_code error;
+  const bool is_path =
+      is_image_name(path) || is_clip_name(path) || (path.starts_with('/') && word.find('/', 1) != word.npos);
+  return has_form_of_path(word) && is_path && !fs::exists(split_pages(path).path, error);
 }
 
 std::string percent_decoded_path(std::string_view text) {
@@ -127,7 +146,10 @@ DroppedFiles dropped_files(std::string_view message) {
   bool has_images_only = true;
   for (const ShellWord& word : shell_words(message)) {
     const std::string path = expand_path(word.text);
+    if (is_missing_file(word.text, path)) return {.missing = path};
     if (!has_form_of_path(word.text) || !is_regular(path)) {
+      const bool is_first = dropped.paths.empty() && !has_form_of_path(word.text);
+      if (is_first && (is_image_name(path) || is_clip_name(path))) dropped.mere_name = word.text;
       text_begin = word.begin;
       break;
     }

@@ -28,6 +28,8 @@ std::vector<std::string> paths_of(std::string_view argument);
 struct DroppedFiles {
   std::vector<std::string> paths;
   std::string text;
+  std::string missing;    // a path among them that does not exist: the message is neither files nor a text
+  std::string mere_name;  // the message is a text that begins with such a name of an image or clip, without a folder
 };
 DroppedFiles dropped_files(std::string_view message);
 

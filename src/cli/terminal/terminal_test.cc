@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <clocale>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
+#include "cli/terminal/line_layout.h"
 #include "cli/terminal/markdown.h"
 #include "cli/terminal/paste.h"
 #include "cli/terminal/shell_words.h"
@@ -65,6 +67,37 @@ TEST_F(PathTest, OfDroppedFilesAreKnownFromText) {
        {"What is in ~/a.png?", "a.png", "/no/such/file.png", "~/notes.txt is a file", "don't", "", "~"}) {
     EXPECT_EQ(dropped(text).first, Texts{}) << text;
   }
+}
+
+TEST_F(PathTest, ThatAreMissingAreKnownFromText) {
+  const auto missing = [](const std::string& message) { return dropped_files(message).missing; };
+  EXPECT_EQ(missing("/tmp/no/nope.png"), "/tmp/no/nope.png");
+  EXPECT_EQ(missing("'/tmp/no/my nope.png' What?"), "/tmp/no/my nope.png");
+  EXPECT_EQ(missing("~/a.png ~/nope.PDF#2 What?"), folder_ + "/nope.PDF#2");
+  EXPECT_EQ(missing("file:///tmp/no/a%20clip.mp4"), "/tmp/no/a clip.mp4");
+  EXPECT_EQ(missing("/no/such/file What?"), "/no/such/file");
+  for (const char* text : {"Look at ~/nope.png?", "nope.png Read it", "./configure fails", "~/a.png ./x", "/help",
+                           "/tmp/ is a folder", "~/notes.txt is a file", "and/or", ""}) {
+    EXPECT_EQ(missing(text), "") << text;
+  }
+  const auto mere = [](const std::string& message) { return dropped_files(message).mere_name; };
+  EXPECT_EQ(mere("nope.png is this good?"), "nope.png");
+  EXPECT_EQ(mere("'my clip.MOV' what is this?"), "my clip.MOV");
+  for (const char* text : {"See nope.png", "~/a.png b.png", "v1.2 of it", ""}) EXPECT_EQ(mere(text), "") << text;
+}
+
+TEST(LayoutTest, CountsRowsAsTheTerminalBreaksThem) {
+  std::setlocale(LC_CTYPE, "C.UTF-8");
+  EXPECT_EQ(cursor_row(L"", 10), 0U);
+  EXPECT_EQ(cursor_row(L"> 1234567", 10), 0U);
+  EXPECT_EQ(cursor_row(L"> 12345678", 10), 1U);  // after the last column the cursor is in the next row
+  EXPECT_EQ(cursor_row(L"> 123456789012345678", 10), 2U);
+  EXPECT_EQ(cursor_row(L"> \u8acb\u6c42\u66f8 ", 10), 0U);        // 2 + 3 x 2 + 1
+  EXPECT_EQ(cursor_row(L"> \u8acb\u6c42\u66f8 \u8acb", 10), 1U);  // no half of a character at the end of a row
+  EXPECT_EQ(cursor_row(L"> a\nb\nc", 10), 2U);
+  EXPECT_EQ(cursor_row(L"> a\tb", 9), 1U);
+  EXPECT_EQ(cursor_row(L"> e\u0301e\u0301e\u0301 12", 10), 0U);  // accents have no columns
+  EXPECT_EQ(cursor_row(L"> \x01\x01\x01\x01", 10), 1U);          // as ^A
 }
 
 TEST_F(PathTest, AreCompleted) {
