@@ -138,7 +138,9 @@ TEST(ParsePolicy, RecomputedWindows) {
 
 TEST(ParsePolicy, RejectsUnknownNamesAndValues) {
   EXPECT_THAT(policy_error("ful"),
-              HasSubstr("unknown KV policy 'ful' (did you mean 'full'?); there are full, none, static"));
+              HasSubstr("unknown KV policy 'ful' (did you mean 'full'?); there are auto, draft, vl-cache, "));
+  EXPECT_THAT(policy_error("ful"), HasSubstr(", dilated with a budget, and full, none, static, "));
+  EXPECT_THAT(policy_error("aut"), HasSubstr("unknown KV policy 'aut' (did you mean 'auto'?)"));
   EXPECT_THAT(policy_error("snapk"), HasSubstr("did you mean 'snapkv'?"));
   EXPECT_THAT(policy_error("snapkv@kvpres"), HasSubstr("snapkv: unknown preset 'kvpres' (did you mean 'kvpress'?)"));
   EXPECT_THAT(policy_error("snapkv@"), HasSubstr("expected the name of a preset after '@'"));

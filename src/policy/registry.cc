@@ -229,19 +229,29 @@ std::string listed(const std::vector<std::string>& names) {
   return text;
 }
 
+[[noreturn]] void unknown(const std::string& what, std::string_view name, const std::vector<std::string>& known,
+                          const std::string& list) {
+  throw Error(ErrorCode::kInput,
+              "unknown " + what + " '" + std::string(name) + "'" + did_you_mean(name, known) + "; there are " + list);
+}
 [[noreturn]] void unknown(const std::string& what, std::string_view name, const std::vector<std::string>& known) {
-  throw Error(ErrorCode::kInput, "unknown " + what + " '" + std::string(name) + "'" + did_you_mean(name, known) +
-                                     "; there are " + listed(known));
+  unknown(what, name, known, listed(known));
+}
+
+[[noreturn]] void unknown_policy(std::string_view name) {
+  std::vector<std::string> without, with{"auto"};  // a budget
+  add_names(kPolicies, without);
+  for (const Pair& pair : kPairs) with.emplace_back(pair.name);
+  add_names(kMethods, with);
+  add_names(kScorers, with);
+  std::vector<std::string> known = with;
+  known.insert(known.end(), without.begin(), without.end());
+  unknown("KV policy", name, known, listed(with) + " with a budget, and " + listed(without) + " without");
 }
 
 const auto& scorer_entry(std::string_view name) {
   if (const auto* entry = find(kScorers, name)) return *entry;
-  std::vector<std::string> known;
-  add_names(kPolicies, known);
-  add_names(kMethods, known);
-  add_names(kScorers, known);
-  for (const Pair& pair : kPairs) known.emplace_back(pair.name);
-  unknown("KV policy", name, known);
+  unknown_policy(name);
 }
 
 const auto& allocator_entry(std::string_view name) {

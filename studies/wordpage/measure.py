@@ -21,7 +21,7 @@ from reuse_accuracy import intervals
 SIMILAR = dict(reuse="vlcache:r=0.025", reuse_similar=True)
 DEDUP = {"off": {}} | {f"{share}{' weights' * weights}": dict(image_dedup=share, image_dedup_weights=bool(weights)) for share in (0, 0.02, 0.1, 0.25) for weights in (0, 1)}
 NOISE = (0, 2, 8, 20)  # levels of 255, of pages in turn: neighbours differ by twice as much at most
-KV = {"full": dict(kv="full")} | {kv: dict(kv=kv, kv_budget="10%") for kv in ("vl-cache@paper", "auto", "pointer@draft+global")}
+KV = {"full": dict(kv="full")} | {kv: dict(kv=kv, kv_budget="10%") for kv in ("vl-cache@paper", "auto", "draft")}
 STRIP = dict(rows=2, words=29)  # of a clip's unit: 32 tokens
 
 

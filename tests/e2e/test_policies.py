@@ -256,11 +256,10 @@ class Inspect(ProgramTest):
             self.assertEqual(budgets, [len(layer["heads"][0]["kept"]) for layer in r["layers"]])
 
     def test_without_a_policy_it_is_draft(self):
-        for more in (), ("--kv-budget", "0.1"):
-            p = run("inspect", "-m", MODEL, "-i", PAGE, QUESTION, *more, "--json", self.folder / "r.json")
-            self.assertEqual(json.loads((self.folder / "r.json").read_text())["policy"], "pointer@draft+global")
-            self.assertIn("TOTAL: 435.75", p.stdout)
-            self.assertIn("the answer is the same", p.stderr)
+        p = run("inspect", "-m", MODEL, "-i", PAGE, QUESTION, "--kv-budget", "0.1", "--json", self.folder / "r.json")
+        self.assertEqual(json.loads((self.folder / "r.json").read_text())["policy"], "pointer@draft+global")
+        self.assertIn("TOTAL: 435.75", p.stdout)
+        self.assertIn("the answer is the same", p.stderr)
         self.assertRegex(self.ok("inspect", "--help"), r"--kv, --kv-mode POLICY[^\[]+\[default draft\]")
 
     def test_requires_an_output_and_an_evicting_policy(self):
@@ -288,7 +287,6 @@ class EarlierNames(ProgramTest):
         present = self.kept("--kv", "vl-cache@paper/h2o", *budget, times=0)
         self.assertEqual(present[0], "post_vision@paper+vl-cache/h2o")
         self.assertEqual(self.kept("--kv", "vlcache@paper/h2o", *budget), present)
-        self.assertEqual(self.kept("--kv-mode", "post_vision@paper+vlcache/h2o", *budget), present)
         self.assertEqual(self.kept(*budget, env={"VLCACHE_KV": "vlcache@paper/h2o"}), present)
         config = self.write("flags.toml", '[run]\nkv-mode = "vlcache@paper/h2o"\nkv-budget = "0.2"\n')
         self.assertEqual(self.kept(ask=("--config", config, *ASK)), present)

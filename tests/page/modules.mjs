@@ -16,6 +16,7 @@ const {documentText, isPdf, isTiff, namesPages} = await load('documents.js');
 const {otherImage} = await load('pictures.js');
 const {clipType, frameChoice, isFrameCount, isRate, videoText} = await load('videos.js');
 const {looksLikeText} = await load('text_files.js');
+const {loadSettings} = await load('store.js');
 
 // Rows of a table as texts: "th" and "td" are told apart by a # before the former, spans by [columns x rows].
 function rowsOf(table) {
@@ -52,6 +53,21 @@ function checkTree(tree, text) {
 }
 
 const tests = {
+  // ---- Settings ----
+  settingsOfAnEarlierReleaseHavePresentNames() {
+    const loaded = (stored) => {
+      globalThis.localStorage = {getItem: () => stored};
+      const {a, b, compare} = loadSettings();
+      return [a.kv, a.budget, b.kv, b.budget, compare];
+    };
+    assert.deepEqual(loaded(JSON.stringify({a: {kv: 'vlcache@paper', budget: '0.3'}, b: {kv: 'snapkv:w=8+vlcache/h2o'}, compare: true})),
+      ['vl-cache@paper', '0.3', 'snapkv:w=8+vl-cache/h2o', undefined, true]);
+    for (const [stored, shown] of [['vlcache', 'vl-cache'], ['vlcache:p=0.02', 'vl-cache:p=0.02'], ['post_vision+vlcache', 'post_vision+vl-cache'], ['vl-cache', 'vl-cache'],
+      ['vlcache2', 'vlcache2'], ['snapkv@vlcache', 'snapkv@vlcache'], ['auto', 'auto'], ['', ''], [undefined, undefined]]) {
+      assert.equal(loaded(JSON.stringify({a: {kv: stored}}))[0], shown);
+    }
+    for (const none of [null, '{', '{"a": {"budget": "0.5"}}']) assert.deepEqual(loaded(none).slice(2), ['draft', '0.1', false]);
+  },
   // ---- Markdown ----
   blocksOfEveryKind() {
     const text = '# Head\n\nA\nB\n\n> said\n> - so\n\n---\n\n| a | b |\n|:-:|--:|\n| `x|y` | 2 |\n| 3 |\n\n```js title\nlet x;\n```\n$$\nx\n$$\n~~~\nopen';

@@ -79,6 +79,7 @@ Completion complete_message(std::string_view before_cursor) {
   }
   constexpr std::string_view kPolicy = "/kv ";
   if (before_cursor.starts_with(kPolicy)) {
+    policies.emplace_back("auto");
     for (const PolicyInfo& policy : policy_infos()) {
       const bool stands_alone = policy.kind == PolicyInfo::Kind::kPolicy || policy.kind == PolicyInfo::Kind::kScorer;
       if (stands_alone) policies.emplace_back(policy.name);

@@ -42,7 +42,9 @@ std::string etag_of(std::string_view body) {
 // The policies that the page offers, and the scorers that may stand alone.
 std::string policies_json() {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  list.push_back({{"name", "auto"}, {"meaning", "keeps the most right answers for the budget (recommended)"}});
+  list.push_back(
+      {{"name", "auto"},
+       {"meaning", "recommended: as draft, after an answer's first 64 tokens; shorter answers are not compressed"}});
   for (const PolicyInfo& info : policy_infos()) {
     if (info.kind != PolicyInfo::Kind::kPolicy && info.kind != PolicyInfo::Kind::kScorer) continue;
     list.push_back({{"name", info.name}, {"meaning", info.meaning}});

@@ -94,7 +94,7 @@ export function newId() {
 
 const kSettings = 'vlcache-settings';
 const kTour = 'vlcache-tour';
-const kDefaults = {a: {}, b: {}, compare: false, system: '', temperature: '', maxTokens: '', topP: '', topK: '', minP: '', seed: '',
+const kDefaults = {a: {}, b: {kv: 'draft', budget: '0.1'}, compare: false, system: '', temperature: '', maxTokens: '', topP: '', topK: '', minP: '', seed: '',
   repetition: '', presence: '', frequency: '', shrink: ''};
 
 // A policy's text with present names: vl-cache was vlcache in earlier releases (policy/registry.h, with_present_names).
