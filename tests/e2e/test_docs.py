@@ -88,14 +88,12 @@ class Start(ProgramTest):
 
     def test_a_server_answers(self):
         first, *_ = self.lines("vlcache serve")
-        (self.folder / ".cache").mkdir()
         server = self.serve(first)
         for line in self.lines("curl "):
             self.assertIn("435.75", self.shell(line.replace(DOCUMENTED, f"http://127.0.0.1:{server.port}")))
         self.assertTrue((self.folder / ".cache/vlcache").is_dir())
 
     def test_two_servers_share_a_folder(self):
-        (self.folder / ".cache").mkdir()
         a, b = (self.serve(line) for line in self.lines("vlcache serve") if "--port 808" in line)
         self.assertEqual(self.cached_share(a), 0)
         self.wait_for_a_prompt(self.folder / ".cache/vlcache")
