@@ -125,11 +125,14 @@ OrderedJson totals_json(const CacheTotals& totals) {
   };
   OrderedJson tiers = OrderedJson::object();
   for (const TierChain::State& tier : totals.tiers) tiers[tier.name] = tier_json(tier);
-  return {{"prefix", cache_json(totals.prefix)},
-          {"image_kv", cache_json(totals.image_kv)},
-          {"encoder", cache_json(totals.encoder)},
-          {"max_bytes", totals.max_bytes},
-          {"tiers", std::move(tiers)}};
+  return {
+      {"prefix", cache_json(totals.prefix)},
+      {"image_kv", cache_json(totals.image_kv)},
+      {"encoder", cache_json(totals.encoder)},
+      {"images_in_prefixes", {{"images", totals.n_images_in_prefixes}, {"tokens", totals.n_image_tokens_in_prefixes}}},
+      {"saved_ms", std::round(totals.saved_ms)},
+      {"max_bytes", totals.max_bytes},
+      {"tiers", std::move(tiers)}};
 }
 
 OrderedJson served_json(const GenerateResult& result, bool explain, const std::vector<std::string>& notes) {

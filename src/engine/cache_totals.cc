@@ -12,6 +12,7 @@ void CacheTotals::Cache::miss(const std::string& reason) {
 void CacheTotals::add(const CacheReport& report, int32_t n_prompt) {
   prefix.n_tokens += report.n_prefix_tokens;
   prefix.n_asked_tokens += n_prompt;
+  saved_ms += report.saved_ms;
   if (report.n_prefix_tokens >= kPageSlots) {
     ++prefix.n_hits;
   } else {
@@ -19,7 +20,9 @@ void CacheTotals::add(const CacheReport& report, int32_t n_prompt) {
   }
   for (const CacheReport::Image& image : report.images) {
     using Image = CacheReport::Image;
-    image_kv.n_asked_tokens += image.source == Image::Source::kPrefix ? 0 : image.n_tokens;
+    const bool in_prefix = image.source == Image::Source::kPrefix;
+    n_images_in_prefixes += in_prefix ? 1 : 0;
+    (in_prefix ? n_image_tokens_in_prefixes : image_kv.n_asked_tokens) += image.n_tokens;
     if (image.loaded()) {
       ++image_kv.n_hits;
       image_kv.n_tokens += image.n_tokens - static_cast<int64_t>(image.n_recomputed);

@@ -25,6 +25,8 @@ struct CacheTotals {
   Cache prefix;    // of prompts; a hit finds a page of 64 tokens or more, fewer are what a chat template begins with
   Cache image_kv;  // of images that no cached prefix contained
   Cache encoder;   // of images whose embeddings were needed
+  int64_t n_images_in_prefixes = 0, n_image_tokens_in_prefixes = 0;  // that a cached prefix contained
+  double saved_ms = 0;                                               // that computing the found prefixes would have cost
   int64_t max_bytes = 0;
   std::vector<TierChain::State> tiers;
   PrefixSaver::FirstUseStats first_use;

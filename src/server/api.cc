@@ -272,6 +272,11 @@ HttpResponse Api::props() const {
   OrderedJson props =
       props_json(engine_, options_.model_name, generate_options(options_.defaults), options_.n_parallel);
   props["limits"] = {{"image_pixels", options_.limits.image.max_pixels}};  // larger ones are shrunk by the page
+  const RequestFields& defaults = options_.defaults;
+  const std::string budget = defaults.kv_budget.value_or(BudgetText()).text;
+  props["vlcache"] = {{"kv", defaults.kv.value_or(budget.empty() ? "full" : "auto")},
+                      {"kv_budget", budget},
+                      {"reuse", defaults.reuse.value_or("auto")}};
   return json_response(props);
 }
 
@@ -486,6 +491,7 @@ void Api::responses(const HttpRequest& request, const ExchangePtr& exchange) {
 HttpResponse Api::count_tokens(const HttpRequest& request, const ExchangePtr& exchange) {
   const ChatLimits limits = limits_of(exchange);
   ChatRequest asked = read_messages_request(parse_body(request.body), options_.defaults, limits, /*counting=*/true);
+  builder_.check(asked.fields);
   return json_response(
       {{"input_tokens",
         prepare(asked, form_of(builder_, asked, thought_tags_), {.cancelled = limits.cancelled}).n_tokens()}});

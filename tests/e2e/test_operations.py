@@ -156,6 +156,10 @@ class Operations(Server):
         status, props = self.call("GET", "/props")
         self.assertEqual((status, props["model_alias"], props["total_slots"], props["modalities"]), (200, "tinydoc", 32, {"vision": True, "video": False, "audio": False}))
         self.assertEqual(props["limits"], {"image_pixels": 64_000_000})
+        self.assertEqual(props["vlcache"], {"kv": "full", "kv_budget": "", "reuse": "auto"})
+        for field, wrong in (("kv", "pointr"), ("kv_budget", "2x"), ("reuse", "exat")):  # the page checks its fields by it
+            status, answer = self.call("POST", "/v1/messages/count_tokens", {"messages": [{"role": "user", "content": "?"}], "vlcache": {field: wrong}})
+            self.assertEqual((status, wrong in answer["error"]["message"]), (400, True), answer)
         self.assertEqual(props["default_generation_settings"]["n_ctx"], self.call("POST", "/tokenize", {"prompt": "a"})[1]["max_model_len"])
 
     def test_wrong_methods(self):
