@@ -39,6 +39,7 @@ function afterMessages(running) {
 function show() {
   const running = chat.isRunning(current);
   thread.show(current, running, afterMessages(running));
+  composer.openDraft(current.id);
   composer.setRunning(running);
   byId('name').textContent = current.name || 'New conversation';
   const empty = current.messages.length === 0;

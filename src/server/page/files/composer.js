@@ -18,11 +18,12 @@ export class Composer {
   constructor(settings, actions) {
     this.settings = settings;
     this.actions = actions;
-    this.attached = [];  // images as readPicture gives them, PDFs and TIFFs as readDocument does, clips as readVideo does, and texts {name, text}
+    this.drafts = new Map();  // by conversation: {text, attached}, not sent yet
     this.sees = true;    // the model reads images
     this.watches = true;  // and clips
     this.running = false;
     this.text = byId('question');
+    this.openDraft('');
     byId('composer').addEventListener('submit', (event) => {
       event.preventDefault();
       this.submit();
@@ -74,6 +75,22 @@ export class Composer {
     }
   }
 
+  // Images as readPicture gives them, PDFs and TIFFs as readDocument does, clips as readVideo does, and texts {name, text}.
+  get attached() {
+    return this.draft.attached;
+  }
+
+  // What is written and attached belongs to a conversation, by its id, and comes back with it.
+  openDraft(id) {
+    if (this.id === id) return;
+    if (this.draft) this.draft.text = this.text.value;
+    if (!this.drafts.has(id)) this.drafts.set(id, {text: '', attached: []});
+    this.draft = this.drafts.get((this.id = id));
+    this.text.value = this.draft.text;
+    this.fit();
+    this.show();
+  }
+
   // As high as its text, within limits.
   fit() {
     const lines = this.text.value.split('\n').length;
@@ -108,17 +125,18 @@ export class Composer {
   }
 
   async add(files) {
-    const wrong = [];
+    const wrong = [], {draft} = this;  // another conversation may be opened before they are read
     for (const file of files) {
       try {
-        this.attached.push(await this.read(file));
+        const read = await this.read(file);
+        draft.attached.push(read);
       } catch (error) {
         wrong.push(error.message);
       }
     }
     notice(wrong.join(' '));
     this.show();
-    if (files.length > wrong.length) announce(`${count(this.attached.length, 'file')} attached`);
+    if (files.length > wrong.length) announce(`${count(draft.attached.length, 'file')} attached`);
     this.text.focus();
   }
 
@@ -190,7 +208,7 @@ export class Composer {
   }
 
   clear() {
-    this.attached = [];
+    this.draft.attached = [];
     this.text.value = '';
     this.fit();
     this.show();
