@@ -42,8 +42,9 @@ class Proxy:
 
     def __init__(self, port, listen=0):
         self.server_port, self.delay, self.cut_after, self.refuse, self.key = port, 0, None, None, None
-        self.more, self.bodies, self.paths = {}, [], []  # fields that requests for answers get; what the page has sent
+        self.more, self.bodies, self.paths = {}, [], []  # fields that requests for answers get; those that the page has sent
         self.left = 0  # answers whose client has gone before their end
+        self.answering, self.most_answering = set(), 0  # clients whose answers have not reached their end; the most at once
         self.script = self.props = None  # events that stand for an answer; facts of a model that stand for the server's
         proxy = self
 
@@ -68,19 +69,22 @@ class Proxy:
     def forward(self, client):
         body = client.rfile.read(int(client.headers.get("content-length", 0)))
         self.paths.append(client.path)
-        if client.path.startswith("/v1"):
-            if client.command == "POST":
-                self.bodies.append(json.loads(body))
-                body = json.dumps({**self.bodies[-1], **self.more}).encode()
-            if self.key and client.headers.get("authorization") != f"Bearer {self.key}":
-                return self.send(client, 401, {"error": {"message": "a key is needed", "type": "invalid_request_error", "param": None, "code": None}})
-            if self.refuse and client.command == "POST":
-                return self.send(client, *self.refuse)
-            if self.script and client.command == "POST":
-                return self.play(client)
+        answers = client.path == "/v1/chat/completions"
+        if answers:
+            self.bodies.append(json.loads(body))
+            body = json.dumps({**self.bodies[-1], **self.more}).encode()
+        if client.path.startswith("/v1") and self.key and client.headers.get("authorization") != f"Bearer {self.key}":
+            return self.send(client, 401, {"error": {"message": "a key is needed", "type": "invalid_request_error", "param": None, "code": None}})
+        if answers and self.refuse:
+            return self.send(client, *self.refuse)
+        if answers and self.script:
+            return self.play(client)
         if client.path == "/props" and self.props:
             return self.send(client, 200, self.props)
         server = http.client.HTTPConnection("127.0.0.1", self.server_port, timeout=60)
+        if answers:
+            self.answering.add(client)
+            self.most_answering = max(self.most_answering, len(self.answering))
         try:
             server.request(client.command, client.path, body or None, {k: v for k, v in client.headers.items() if k.lower() in ("content-type", "if-none-match")})
             self.forward_reply(client, server.getresponse())
@@ -88,6 +92,7 @@ class Proxy:
             self.left += 1
             client.close_connection = True
         finally:
+            self.answering.discard(client)
             server.close()
 
     def forward_reply(self, client, reply):
@@ -103,6 +108,8 @@ class Proxy:
             if self.cut_after is not None and n >= self.cut_after:
                 return
             time.sleep(self.delay if event.strip() else 0)
+            if b"[DONE]" in event:
+                self.answering.discard(client)
             client.wfile.write(event)
 
     def play(self, client):
@@ -221,6 +228,18 @@ class PageTest(Server):
             field.set_checked(value) if isinstance(value, bool) else field.fill(value)
         self.page.click("#settings button.main")
         expect(self.page.locator("#settings")).not_to_be_visible()
+
+    def assert_in_view(self, *selectors):
+        """All that they name lies within what the thread shows, and nothing covers it."""
+        seen = self.page.locator("#thread").bounding_box()
+        for selector in selectors:
+            self.assertGreater(self.page.locator(selector).count(), 0, selector)
+            for node in self.page.locator(selector).all():
+                box = node.bounding_box()
+                self.assertTrue(box["y"] >= seen["y"] and box["y"] + box["height"] <= seen["y"] + seen["height"], (selector, box, seen))
+                for at in ("top + 4", "bottom - 4"):
+                    on_top = node.evaluate(f"(n) => {{ const b = n.getBoundingClientRect(); return n.contains(document.elementFromPoint((b.left + b.right) / 2, b.{at})); }}")
+                    self.assertTrue(on_top, (selector, at))
 
     def open_card(self, number=-1, fold="Figures"):
         card = self.page.locator(".card").all()[number]

@@ -12,6 +12,8 @@ const {allMessages, fork, show, versions} = await load('branches.js');
 const {found} = await load('search.js');
 const {titleOf} = await load('title.js');
 const words = await load('words.js');
+const {circumstances, isSame, readingFields} = await load('comparing.js');
+const {wrongField} = await load('settings.js');
 const {documentText, isPdf, isTiff, namesPages} = await load('documents.js');
 const {otherImage} = await load('pictures.js');
 const {clipType, frameChoice, isFrameCount, isRate, videoText} = await load('videos.js');
@@ -233,7 +235,8 @@ const tests = {
     const conversation = {id: '1', name: 'Invoice', created: 1, updated: 2, forks: {0: {}}, tour: {step: 1}, messages: [
       {role: 'user', text: 'TOTAL?', pictures: [{id: 'p', name: 'page.png', width: 2, height: 3}], documents: [{id: 'd', name: 'a.pdf', pages: '2-3'}],
         videos: [{id: 'v', name: 'a.mp4', seconds: 5, fps: '0.5', max_frames: '8'}], files: [{name: 'a.txt', text: 'A'}]},
-      {role: 'assistant', answers: [{label: 'full', asked: {kv: 'full'}, pictures: ['p'], thought: 'hm', text: '7', state: 'done', seen: {first: 1, total: 2}}]}]};
+      {role: 'assistant', answers: [{label: 'full', asked: {kv: 'full'}, pictures: ['p'], thought: 'hm', text: '7', state: 'done', seen: {first: 1, total: 2},
+        alone: true, reading: {ms: 3, found: 4}}]}]};
     const file = await exported(conversation, async (id) => `data:image/png;base64,${id}`);
     const id = (url) => `new-${url.slice(-1)}`;
     const {name, messages, pictures} = await imported(file, 'x.json', {
@@ -245,6 +248,7 @@ const tests = {
       documents: [{id: 'new-d', name: 'a.pdf', pages: '2-3'}], videos: [{id: 'new-v', name: 'a.mp4', seconds: 5, fps: '0.5', max_frames: '8'}]});
     const [answer] = messages[1].answers;
     assert.deepEqual([answer.text, answer.thought, answer.pictures, answer.state, answer.served, answer.seen], ['7', 'hm', ['new-p'], 'done', null, {first: 1, total: 2}]);
+    assert.deepEqual([answer.alone, answer.reading], [true, {ms: 3, found: 4}]);
   },
   async filesThatAreNoConversation() {
     for (const text of ['{', 'null', '7', '{}', '{"messages":[]}', '{"messages":[null]}', '{"messages":[{"role":"assistant","answers":[]}]}']) {
@@ -321,6 +325,43 @@ const tests = {
     assert.deepEqual(marked('', 'b'), ['', '[b]']);
     const long = Array.from({length: 5000}, (_, i) => `a${i}`).join(' ');
     assert.equal(words.differences(`x ${long}`, `y ${long.toUpperCase()}`)[0][0].changed, true);
+  },
+  whatWasReadBefore() {
+    const stats = (asked, prefix, images, ms) => ({prefix: {tokens: prefix, asked_tokens: asked}, image_kv: {tokens: images}, saved_ms: ms});
+    assert.equal(words.readBefore(stats(0, 0, 0, 0)), 'Since this server started, nothing has been asked.');
+    assert.equal(words.readBefore(stats(1000, 700, 40, 185000)), 'Since this server started: 74 % of what was asked had been read before; about 3 min saved.');
+    assert.equal(words.readBefore(stats(1000, 0, 0, 0)), 'Since this server started: 0 % of what was asked had been read before.');
+    assert.match(words.readBefore(stats(1000, 999, 0, 1500)), /: 99 % .*; about 1\.50 s saved\.$/);
+  },
+
+  // ---- two sides ----
+  sidesAreReadBeforeEither() {
+    assert.ok(isSame({kv: 'full'}, {kv: 'full', budget: '', reuse: ''}) && isSame({}, {kv: '', name: 'x'}) && !isSame({kv: 'full'}, {}));
+    const side = (vlcache) => ({temperature: 0, max_tokens: 128, cache_salt: 's', vlcache: {explain: true, ...vlcache}});
+    assert.deepEqual(readingFields([side({kv: 'snapkv', kv_budget: '0.1'}), side({})]), {...side({kv: 'full'}), max_tokens: 1});
+    assert.deepEqual(readingFields([side({reuse: 'off'}), side({reuse: 'exact'})]).vlcache, {explain: true, reuse: 'exact', kv: 'full'});
+    assert.equal(readingFields([side({reuse: 'off'}), side({reuse: 'off'})]), null);
+    assert.equal(readingFields([side({reuse: 'off'}), side({})], 'off'), null);  // the server's own setting
+    assert.ok(readingFields([side({reuse: 'off'}), side({reuse: 'auto'})], 'off'));
+  },
+  sidesSayWhatTheyFound() {
+    const answer = (found, kv = 'full', more = {}) => ({asked: {kv}, alone: true, reading: null, usage: {prompt_tokens: 279, prompt_tokens_details: {cached_tokens: found}}, served: {cache: {prefix_reason: ''}}, ...more});
+    assert.equal(circumstances([answer(278), answer(278, 'snapkv')]), 'Asked one after the other, from the same cache: each found 278 of the question’s 279 tokens there.');
+    assert.equal(circumstances([answer(278, 'full', {reading: {ms: 2500, found: 0}}), answer(247, 'snapkv')]),
+      'Asked one after the other, from the same cache: the first found 278 of 279 tokens of the question there, the second 247 of 279 tokens. Reading it for the first time took 2.50 s, before both, and is not counted.');
+    const off = {served: {cache: {prefix_reason: 'reuse is off'}}};
+    assert.match(circumstances([answer(278), answer(0, 'full', off)]), /^Both sides have the same settings\. .* the second nothing \(reuse is off\)\.$/);
+    assert.match(circumstances([answer(0, 'full', off), answer(0, 'h2o', off)]), /: neither found any of the question there \(reuse is off\)\.$/);
+    assert.match(circumstances([answer(0, 'full', {alone: false}), answer(0, 'h2o')]), /^Both were computed at the same time/);  // by an earlier page
+    assert.doesNotMatch(circumstances([answer(278, 'full', {reading: {ms: 30, found: 270}}), answer(278, 'h2o')]), /first time/);
+  },
+  refusalsNameTheirField() {
+    for (const [error, expected] of [
+      ["unknown KV policy 'pointr' (did you mean 'pointer'?); there are full, none", {name: 'kv', text: "Policy: unknown KV policy 'pointr' (did you mean 'pointer'?)"}],
+      ["KV budget: expected a share, found '2x'", {name: 'budget', text: "Budget: expected a share, found '2x'"}],
+      ["'full' takes no KV budget", {name: 'budget', text: "Budget: 'full' takes no KV budget"}],
+      ["unknown chooser of reuse 'exat'; known are mpic", {name: 'reuse', text: "Reuse: unknown chooser of reuse 'exat'; known are mpic"}],
+    ]) assert.deepEqual(wrongField(error), expected);
   },
   progressInWords() {
     const told = (done, ms, first = {done, ms}) => ({done, ms, total: 1000, first});

@@ -126,18 +126,21 @@ class Questions(PageTest):
         self.ask("What is the NAME?", PAGE)
         self.assertEqual(self.page.locator(".answer h3").all_inner_texts(), ["full", "window 0.3"])
         self.assertEqual(self.answer_text(0), "NAME: MARIA")
-        asked = sorted((b["vlcache"].get("kv"), b["vlcache"].get("kv_budget")) for b in self.proxy.bodies[-2:])
-        self.assertEqual(asked, [("full", None), ("window", "0.3")])
+        asked = [(b["vlcache"].get("kv"), b["vlcache"].get("kv_budget"), b.get("max_tokens")) for b in self.proxy.bodies]
+        self.assertEqual(asked, [("full", None, 1), ("full", None, None), ("window", "0.3", None)])  # the first fills the cache for both
+        self.assertEqual(self.proxy.most_answering, 1)
+        self.assert_in_view(".answer")
         full, part = self.open_card(0), self.open_card(1)
         expect(full.locator(".kept-all figcaption")).to_contain_text("100 % of its 256 tokens are kept")
         expect(full.locator(".veil g rect")).to_have_count(256)
         kept = part.locator(".veil g rect").count()
         self.assertTrue(20 < kept < 100, kept)
-        expect(part.locator(".verdict")).to_contain_text("memory fell from")
-        expect(full.locator(".verdict")).not_to_contain_text("memory fell from")
+        expect(part.locator(".verdict")).to_contain_text(" fell from ")
+        expect(full.locator(".verdict")).not_to_contain_text(" fell from ")
         table = self.page.locator(".comparison")
         expect(table.locator(".verdict")).to_contain_text("The second answer differs from the first")
         expect(table.locator("thead th")).to_have_text(["full", "window 0.3"])
+        expect(table).to_contain_text("Asked one after the other, from the same cache: each found 277 of the question’s 278 tokens there.")
         for name in ("Answer: not the same", "First token", "Speed after it", "Memory (KV) at the end", "Tokens kept", "What was kept of the image"):
             expect(table.locator(f"th:text-is('{name}')")).to_be_visible()
         self.assertGreater(table.locator("mark").count(), 0)
@@ -145,6 +148,41 @@ class Questions(PageTest):
         expect(full.locator(".bar-of")).to_have_count(8)
         height = lambda card: float(card.locator(".bar-of").first.get_attribute("height"))
         self.assertAlmostEqual(height(part) / height(full), 0.3, delta=0.1)
+
+    def test_a_comparison_that_is_stopped_or_refused(self):
+        self.choose(compare=True, a_kv="full", b_kv="full")
+        self.proxy.delay = 0.05
+        self.attach(PAGE)
+        self.send("Read the page.")
+        first, second = (self.page.locator(".answer").nth(i) for i in (0, 1))
+        expect(second).to_contain_text("Waits for the first answer")
+        expect(second.locator("progress")).not_to_be_visible()
+        expect(first.locator(".text")).to_contain_text("INV")
+        expect(second).to_contain_text("Waits for the first answer")
+        self.page.click("#send")
+        self.wait_until_ended()
+        expect(self.page.locator(".answer")).to_contain_text(["Stopped.", "Stopped."])
+        self.assertEqual(len(self.proxy.bodies), 2)  # the second was never asked
+        expect(self.page.locator(".comparison")).to_have_count(0)
+        self.proxy.delay = 0
+        self.page.evaluate("localStorage.setItem('vlcache-settings', JSON.stringify({a: {kv: 'fulll'}, b: {kv: 'post_vision+vlcache', reuse: 'vlcache'}, compare: true}))")
+        self.page.reload()
+        self.page.click("text=Regenerate")
+        expect(first.locator(".wrong")).to_contain_text("full")  # its policy is unknown
+        self.wait_until_ended()
+        self.assertEqual(self.proxy.bodies[-1]["vlcache"], {"explain": True, "kv": "post_vision+vl-cache", "reuse": "vlcache"})
+        # Both sides the same: said before and after.
+        self.choose(a_kv="full", b_kv="full", b_reuse="", maxTokens="3")
+        self.page.click("#open-settings")
+        expect(self.page.locator("#same-sides")).to_be_visible()
+        self.page.keyboard.press("Escape")
+        self.proxy.close()
+        self.page.click("text=Regenerate")
+        expect(self.page.locator(".answer .wrong")).to_have_text(["The server does not answer. Is it running?"] * 2)
+        again = Proxy(self.port, self.proxy.port)
+        self.addCleanup(again.close)
+        self.page.click("button:text-is('Try again, both')")
+        expect(self.page.locator(".comparison")).to_contain_text("Both sides have the same settings. Asked one after the other")
 
     def test_the_card_says_where_kv_came_from(self):
         self.ask(TOTAL, PAGE)
@@ -294,6 +332,69 @@ class Persistence(PageTest):
         self.page.click("nav >> text=Read the page.")
         expect(self.page.locator(".answer .text")).to_contain_text("LISBON")
 
+    def test_tabs_show_the_same_conversations(self):
+        other = self.open()
+        self.ask(TOTAL, PAGE)
+        expect(other.locator("nav li")).to_have_text([TOTAL])
+        other.click("nav li button")
+        expect(other.locator(".answer .text")).to_have_text(RIGHT[TOTAL])
+        self.proxy.delay = 0.1
+        self.send("Read the page.")
+        expect(self.page.locator(".answer .text").last).to_contain_text("I")
+        expect(other.locator("#send")).to_have_text("Stop")  # it is answered in the first tab
+        expect(other.locator(".answer")).to_have_count(2)
+        other.keyboard.press("Escape")
+        self.wait_until_ended()
+        for page in (self.page, other):
+            expect(page.locator(".answer").last).to_contain_text("Stopped.")
+            expect(page.locator("#send")).to_have_text("Send")
+        self.proxy.delay = 0
+        other.fill("#question", "not sent yet")
+        other.click("#new")
+        expect(other.locator("#question")).to_have_value("")
+        other.fill("#question", DATE)
+        other.press("#question", "Enter")
+        expect(self.page.locator("nav li")).to_have_text([DATE, TOTAL])
+        expect(other.locator("#send")).to_have_text("Send")
+        other.click("#delete")
+        other.click("#ask button.main")
+        expect(self.page.locator("nav li")).to_have_text([TOTAL])
+        other.click("nav li button")
+        expect(other.locator("#question")).to_have_value("not sent yet")
+        self.page.click("#delete")
+        self.page.click("#ask button.main")
+        expect(other.locator("nav li")).to_have_count(0)
+        expect(other.locator("#name")).to_have_text("New conversation")
+        expect(other.locator("#question")).to_have_value("")
+
+    def test_what_is_not_sent_stays_with_its_conversation(self):
+        self.ask(TOTAL, PAGE)
+        self.attach(PAGE)
+        self.page.fill("#question", "written here\nin two lines")
+        self.page.click("#new")
+        expect(self.page.locator("#attached li")).to_have_count(0)
+        expect(self.page.locator("#question")).to_have_value("")
+        self.page.fill("#question", "and here")
+        self.page.click("nav li button")
+        expect(self.page.locator("#question")).to_have_value("written here\nin two lines")
+        self.page.click("#new")
+        expect(self.page.locator("#question")).to_have_value("and here")
+        # A file that is still read when another conversation is opened.
+        self.page.evaluate("""() => {
+            const decode = createImageBitmap;
+            window.createImageBitmap = async (blob) => { await new Promise((done) => (window.go = done)); return decode(blob); };
+        }""")
+        self.page.set_input_files("#files", [str(DEMO / "table.png")])
+        self.wait_until(lambda: self.page.evaluate("Boolean(window.go)"))
+        self.page.click("nav li button")
+        self.page.evaluate("window.go()")
+        self.page.click("#new")
+        expect(self.page.locator("#attached li")).to_have_count(1)
+        self.page.click("nav li button")
+        expect(self.page.locator("#attached img")).to_have_attribute("alt", PAGE.name)
+        self.assertEqual(self.ask(DATE), RIGHT[DATE])
+        expect(self.page.locator("#attached li")).to_have_count(0)
+
     def test_a_page_closed_during_an_answer(self):
         self.proxy.delay = 0.3
         self.attach(PAGE)
@@ -348,12 +449,32 @@ class Failures(PageTest):
         expect(self.page.locator(".answer")).to_contain_text("a key is needed")
 
     def test_an_unknown_policy_is_reported(self):
-        self.choose(a_kv="snapkw")
-        self.ask(TOTAL, PAGE)
-        expect(self.page.locator(".answer .wrong")).to_contain_text("snapkv")
-        self.choose(a_kv="")
-        self.page.click("text=Regenerate")
-        expect(self.page.locator(".answer .text")).to_have_text(RIGHT[TOTAL])
+        self.page.click("#open-settings")
+        kv, budget, reuse = (self.page.locator(f"[name='a.{name}']") for name in ("kv", "budget", "reuse"))
+        for field, default in ((kv, "full"), (budget, "none"), (reuse, "auto")):
+            expect(field).to_have_attribute("placeholder", default)
+        offered = self.page.locator("#policies option").evaluate_all("(all) => all.map((option) => option.value)")
+        self.assertEqual(offered[:3], ["auto", "draft", "full"])
+        said, done = self.page.locator("[data-side=a] .said"), self.page.locator("#settings button.main")
+        for field, wrong, right, words in ((kv, "pointr", "pointer", ("Policy: ", "pointer")), (kv, "snapkv+piramid", "snapkv+pyramid", ("Policy: ", "pyramid")),
+                                           (budget, "2x", "200", ("Budget: ", "2x")), (budget, "0", "64MiB", ("Budget: ",)), (reuse, "exat", "exact", ("Reuse: ", "exat"))):
+            field.fill(wrong)
+            for word in words:
+                expect(said).to_contain_text(word)
+            expect(field).to_have_attribute("aria-invalid", "")
+            done.click()
+            expect(self.page.locator("#settings")).to_be_visible()
+            field.fill(right)
+            expect(said).not_to_contain_text(words[0] + wrong)
+            expect(field).not_to_have_attribute("aria-invalid", "")
+        self.page.locator("[name=compare]").check()
+        self.page.locator("[name='b.kv']").fill("h3o")
+        expect(self.page.locator("[data-side=b] .said")).to_contain_text("h2o")
+        self.page.locator("[name=compare]").uncheck()  # then it does not matter
+        done.click()
+        expect(self.page.locator("#settings")).not_to_be_visible()
+        self.proxy.close()  # what cannot be checked is taken
+        self.choose(a_kv="snapkw", a_reuse="")
 
     def test_files_that_are_neither_images_nor_text(self):
         other, damaged, liar = (self.folder / name for name in ("notes.bin", "damaged.png", "liar.png"))
@@ -363,6 +484,7 @@ class Failures(PageTest):
         self.page.set_input_files("#files", [str(other), str(damaged), str(liar), str(PAGE)])
         expect(self.page.locator("#attached li")).to_have_count(1)  # the good one
         says = self.page.locator("#notice")
+        self.assertAlmostEqual(says.locator("span").bounding_box()["x"], self.page.locator("#composer .bar").bounding_box()["x"], delta=1)
         for words in ("notes.bin is neither a PDF, nor a clip, nor a text, nor one of the images", "damaged.png is damaged", "liar.png is neither"):
             expect(says).to_contain_text(words)
 
@@ -644,6 +766,53 @@ class Tour(PageTest):
         expect(self.page.locator("nav li")).to_have_count(3)
         expect(self.page.locator(".tour")).to_have_count(0)
 
+    def test_the_next_step_stays_in_view(self):
+        for width, height in ((1280, 800), (390, 844)):
+            self.page.set_viewport_size({"width": width, "height": height})
+            self.page.click("#open-help")
+            self.page.click("#take-tour")
+            self.assert_in_view(".tour button.main")
+            self.click("1. Ask")
+            self.assert_in_view(".answer", ".tour button.main")
+            self.click("2. Ask")
+            expect(self.page.locator(".comparison .verdict")).to_be_visible()
+            self.assert_in_view(".answer", ".tour button.main")
+            self.page.click("text=Regenerate, both")
+            expect(self.page.locator(".answer")).to_contain_text(["435.75"] * 2)
+            self.wait_until_ended()
+            self.assert_in_view(".answer", ".tour button.main")
+            self.page.click("nav li button >> nth=1") if width > 1000 else None
+            self.page.click("nav li button >> nth=0") if width > 1000 else None
+            self.assert_in_view(".answer", ".tour button.main")
+            self.click("3. Ask")
+            self.assert_in_view(".answer", ".tour button.main")
+
+    def test_a_server_that_has_gone(self):
+        self.proxy.close()
+        self.page.click(".tour button.main")
+        expect(self.page.locator("#notice")).to_contain_text("The server does not answer. Is it running?")
+        self.page.click("#open-live")
+        expect(self.page.locator("#live")).to_contain_text("It is asked again every second.")
+        again = Proxy(self.port, self.proxy.port)
+        self.addCleanup(again.close)
+        expect(self.page.locator("#live h3").first).to_have_text("Requests")
+        self.page.click("#open-live")
+        again.cut_after = 4
+        self.page.click("#notice button")
+        expect(self.page.locator(".answer .wrong")).to_have_text("The connection ended before the answer did.")
+        expect(self.page.locator("#notice")).to_be_empty()
+        again.cut_after = None
+        self.page.click(".tour button:has-text('Try again')")
+        expect(self.page.locator(".answer .text")).to_have_text(RIGHT[TOTAL])
+        self.page.route("**/props", lambda route: route.abort())
+        self.page.reload()
+        expect(self.page.locator("#notice")).to_contain_text("The server does not answer. Is it running?")
+        self.page.unroute("**/props")
+        self.page.click("#notice button")
+        expect(self.page.locator("#model")).to_contain_text("tinydoc")
+        expect(self.page.locator("#notice")).to_be_empty()
+        self.click("2. Ask")
+
     def test_a_cache_that_has_kept_nothing(self):
         self.click("1. Ask")
         self.click("2. Ask")
@@ -841,6 +1010,17 @@ class Interaction(PageTest):
         live = self.page.locator("#live")
         for words in ("Requests", "KV pages", "Beginnings of prompts", "hits", "Images encoded before"):
             expect(live).to_contain_text(words)
+        self.page.click("#new")
+        self.ask(DATE, PAGE)  # its page is found in the beginning of the prompt before
+        stats = self.state()
+        within, images, prompts = stats["images_in_prefixes"]["images"], stats["image_kv"], stats["prefix"]
+        found = within + images["hits"]
+        self.assertGreater(within, 0)
+        self.assertGreaterEqual(stats["images_in_prefixes"]["tokens"], 256 * within)
+        expect(live.locator("section:has(h3:text-is('Images read before')) dd").first).to_have_text(
+            f"{found} of {found + images['misses']} ({int(100 * found / (found + images['misses']) + 0.5)} %)")
+        share = 100 * (prompts["tokens"] + images["tokens"]) / prompts["asked_tokens"]
+        expect(live.locator(".verdict")).to_contain_text(f"Since this server started: {int(share + 0.5)} % of what was asked had been read before")
         n, begin = asked(), time.monotonic()
         self.wait_until(lambda: asked() == n + 3)
         self.assertGreater(time.monotonic() - begin, 1.9)  # once a second
@@ -1018,9 +1198,13 @@ class Phone(PageTest):
         self.choose(compare=True)
         self.ask(TOTAL, PAGE)
         self.assertEqual(self.page.locator(".answer h3").all_inner_texts(), ["as the server is set", "draft 0.1"])  # unless told otherwise
+        self.page.set_viewport_size({"width": 390, "height": 844})
+        self.page.click("text=Regenerate")
+        expect(self.page.locator(".comparison")).to_be_visible()
+        self.assert_in_view(".answer", ".comparison .verdict")
         first, second = (a.bounding_box() for a in self.page.locator(".answer").all())
         self.assertGreaterEqual(second["y"], first["y"] + first["height"])
-        self.assertLessEqual(self.width(), 360)
+        self.assertLessEqual(self.width(), 390)
 
 
 if __name__ == "__main__":

@@ -59,12 +59,27 @@ async function call(path, options = {}, mayAsk = true) {
   }
 }
 
-// {name, sees, watches, context, mostPixels}: the model's name, whether it reads images and clips, how many tokens it can attend to, and how
-// many pixels an image may have.
+// {name, sees, watches, context, mostPixels, server}: the model's name, whether it reads images and clips, how many tokens it can attend to, how
+// many pixels an image may have, and {kv, budget, reuse} of requests that leave them out.
 export async function modelFacts() {
   const props = await (await call('props')).json();
-  const {n_ctx: context} = props.default_generation_settings;
-  return {name: props.model_alias, sees: props.modalities.vision, watches: props.modalities.video, context, mostPixels: props.limits.image_pixels};
+  const {n_ctx: context} = props.default_generation_settings, {kv = '', kv_budget: budget = '', reuse = ''} = props.vlcache ?? {};
+  return {name: props.model_alias, sees: props.modalities.vision, watches: props.modalities.video, context, mostPixels: props.limits.image_pixels,
+    server: {kv, budget, reuse}};
+}
+
+// The fields of a side of the settings in a request.
+export const sideFields = ({kv, budget, reuse}) => ({...(kv ? {kv} : {}), ...(budget ? {kv_budget: budget} : {}), ...(reuse ? {reuse} : {})});
+
+// Why the server would refuse such a side; '': it would not; null: it did not say.
+export async function sideError(side, signal) {
+  const body = JSON.stringify({messages: [{role: 'user', content: '?'}], vlcache: sideFields(side)});
+  try {
+    await call('v1/messages/count_tokens', {method: 'POST', headers: {'content-type': 'application/json'}, body, signal}, false);
+    return '';
+  } catch (error) {
+    return error.status === 400 ? error.message : null;
+  }
 }
 
 export const cacheStats = async (signal) => (await call('v1/cache/stats', {signal}, false)).json();

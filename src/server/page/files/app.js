@@ -1,6 +1,6 @@
 // The page: which conversation is shown, and what buttons and keys do.
 import {modelFacts} from './api.js';
-import {Chat, addImported, loadConversations, newConversation} from './chat.js';
+import {Chat, addImported, endAnswers, loadConversations, newConversation, storedConversation} from './chat.js';
 import {Composer} from './composer.js';
 import {exported, imported} from './conversation_file.js';
 import {documentOfUri} from './documents.js';
@@ -11,20 +11,26 @@ import {announcement} from './plain_text.js';
 import {found} from './search.js';
 import {Settings} from './settings.js';
 import {openStore, pictures, setTourState, tourState} from './store.js';
+import {Tabs} from './tabs.js';
 import {Thread} from './thread.js';
 import {Tour} from './tour.js';
 import {videoOfUri} from './videos.js';
 
 const settings = new Settings();
 const live = new Live();
-const chat = new Chat(settings.values, changed, (error) => notice(`This browser does not keep the conversation: ${error.message}`));
+const chat = new Chat(settings.values, {changed, saved: (conversation) => tabs.saved(conversation.id, chat.isRunning(conversation)),
+  unsaved: (error) => notice(`This browser does not keep the conversation: ${error.message}`)});
+const tabs = new Tabs({saved: takeFromTab, removed: forgetFromTab, stop: (id) => chat.stop({id})});
 const thread = new Thread(byId('thread'), {
   edit, regenerate: () => guarded(chat.regenerate(current)), changed: () => guarded(otherVersion())});
-const composer = new Composer(settings.values, {send, stop: () => chat.stop(current), editLast: () => thread.editLast()});
-const tour = new Tour({begin: putQuestion, newConversation: fresh, end: endTour});
+const composer = new Composer(settings.values, {send, stop, editLast: () => thread.editLast()});
+const tour = new Tour({begin: putQuestion, newConversation: () => open(newConversation()), again: () => guarded(chat.regenerate(current)),
+  failed: (error, retry) => notice(error.message, retry), end: endTour});
 
 let all = [];
-let current = newConversation();  // not in `all` before its first question
+let blank = newConversation();    // not in `all` before its first question; until then it keeps the draft
+let current = blank;
+const elsewhere = new Set();      // ids of conversations in which another tab answers
 let model = null;                 // as modelFacts gives it, once the server has said
 
 // The element after the messages: the tour, or the offers of an empty conversation.
@@ -36,8 +42,10 @@ function afterMessages(running) {
   return el('p', {class: 'soft empty'}, model && !model.sees ? 'Ask a question.' : 'Add an image and ask about it.');
 }
 
+const isRunning = (conversation) => chat.isRunning(conversation) || elsewhere.has(conversation.id);
+
 function show() {
-  const running = chat.isRunning(current);
+  const running = isRunning(current);
   thread.show(current, running, afterMessages(running));
   composer.openDraft(current.id);
   composer.setRunning(running);
@@ -49,16 +57,15 @@ function show() {
 }
 
 function listItem(conversation, hit) {
-  const open = () => {
-    current = conversation;
-    showMenu(false);
+  const choose = () => {
+    open(conversation);
     show();
     if (hit?.index != null) thread.showAt(hit.index);
     else thread.toEnd();
   };
-  const text = [conversation.name, chat.isRunning(conversation) ? el('span', {class: 'cursor', 'aria-label': ', answering'}) : '',
+  const text = [conversation.name, isRunning(conversation) ? el('span', {class: 'cursor', 'aria-label': ', answering'}) : '',
     hit?.snippet ? el('span', {class: 'soft snippet'}, hit.snippet) : ''];
-  return el('li', {}, el('button', {type: 'button', onclick: open, 'aria-current': conversation === current ? 'page' : null}, text));
+  return el('li', {}, el('button', {type: 'button', onclick: choose, 'aria-current': conversation === current ? 'page' : null}, text));
 }
 
 function showList() {
@@ -93,7 +100,6 @@ function changed(conversation, answer) {
     thread.toEnd();
     return;
   }
-  if (current.tour) thread.showTable();
   announce(announcement(conversation.messages.at(-1).answers));
   if (!model) showModel();
 }
@@ -101,11 +107,45 @@ function changed(conversation, answer) {
 // `more`: as of Chat.ask.
 async function putQuestion(conversation, text, more) {
   if (!all.includes(conversation)) all.unshift(conversation);
+  notice('');
   await guarded(chat.ask(conversation, text, more));
 }
 
 function send(text, more) {
   putQuestion(current, text, more);
+}
+
+function stop() {
+  if (!elsewhere.delete(current.id)) {
+    chat.stop(current);
+    return;
+  }
+  tabs.stop(current.id);
+  endAnswers(current);  // that tab may have been closed
+  show();
+}
+
+// Another tab has saved a conversation. What this tab answers in stays as it is here.
+async function takeFromTab(id, running) {
+  if (chat.isRunning({id})) return;
+  const stored = await storedConversation(id, running);
+  if (!stored) return;
+  if (running) elsewhere.add(id);
+  else elsewhere.delete(id);
+  const known = all.find((conversation) => conversation.id === id);
+  if (known) Object.assign(known, stored);
+  else all.unshift(stored);
+  if (known && known === current) show();
+  else showList();
+}
+
+function forgetFromTab(id) {
+  const gone = all.find((conversation) => conversation.id === id);
+  if (!gone) return;
+  chat.forget(gone);
+  all = all.filter((conversation) => conversation !== gone);
+  if (gone === current) openBlank();
+  else showList();
 }
 
 async function otherVersion() {
@@ -120,15 +160,20 @@ function edit(index, text) {
   guarded(chat.edit(current, index, text));
 }
 
-function fresh() {
-  current = newConversation();
+function open(conversation) {
+  current = conversation;
   showMenu(false);
   return current;
 }
 
-function startNew() {
-  fresh();
+function openBlank() {
+  if (blank.messages.length > 0) blank = newConversation();
+  open(blank);
   show();
+}
+
+function startNew() {
+  openBlank();
   byId('question').focus();
 }
 
@@ -151,6 +196,7 @@ async function remove() {
   if ((await ask(`Delete “${conversation.name}” and its images?`)) === null) return;
   all = all.filter((other) => other !== conversation);
   await chat.remove(conversation);
+  tabs.removed(conversation.id);
   startNew();
 }
 
@@ -165,6 +211,7 @@ async function importFiles(files) {
   for (const file of files) {
     current = await addImported(await imported(await file.text(), file.name, {picture: pictureOfUri, document: documentOfUri, video: videoOfUri}));
     all.unshift(current);
+    tabs.saved(current.id, false);
   }
   notice('');
   showMenu(false);
@@ -185,10 +232,12 @@ async function showModel() {
     byId('model').replaceChildren(...facts.map((fact) => el('span', {}, fact)));
     byId('model-facts').textContent = `${model.name} ${facts[1]}, ${facts[2]} at once.`;
     composer.setModel(model);
+    settings.setServer(model.server);
+    chat.reuse = model.server.reuse;
     notice('');
     if (current.messages.length === 0) show();
   } catch (error) {
-    notice(error.message);
+    notice(error.message, error.retry ? showModel : null);
   }
 }
 
@@ -197,7 +246,7 @@ function keys(event) {
   const inDialog = document.querySelector('dialog[open]') !== null;
   if (inDialog) return;
   if (event.key === 'Escape') {
-    if (chat.isRunning(current)) chat.stop(current);
+    if (isRunning(current)) stop();
     else showMenu(false);
   } else if (event.key === '/' && !typing) {
     event.preventDefault();
@@ -231,7 +280,9 @@ async function start() {
     startNew();
   });
   document.addEventListener('keydown', keys);
+  window.addEventListener('pagehide', () => [...chat.running.keys()].forEach((id) => tabs.saved(id, false)));
   const kept = await openStore();
+  if (kept) tabs.open();
   all = await loadConversations();
   if (all.length > 0) current = all[0];
   show();

@@ -1,6 +1,8 @@
 // Conversations as data, and the answers that are on their way. Knows nothing of how they are shown.
-import {ApiError, streamChat} from './api.js';
+import {ApiError, sideFields, streamChat} from './api.js';
 import {allMessages, fork} from './branches.js';
+import {readingFields} from './comparing.js';
+import {inTurn} from './in_turn.js';
 import {conversations, newId, pictures} from './store.js';
 import {titleOf} from './title.js';
 import {frameChoice} from './videos.js';
@@ -10,8 +12,10 @@ import {frameChoice} from './videos.js';
 //    videos: [{id, name, seconds, fps, max_frames}], files: [{name, text}]}
 //   {role: 'assistant', answers: [answer]}: one, or two side by side, each of which continues with its own.
 // An answer: {label, asked, sent (the request without its messages, and the system message), pictures: [id of each in
-//   its prompt; none where pages of PDFs or frames of clips are images there, too], thought, text, state, error, retry, finish, usage, served, seen: {first, total}, progress} with state running,
-//   done, stopped or failed; times as this page saw them, in ms; progress as of readingState, while a prompt is read.
+//   its prompt; none where pages of PDFs or frames of clips are images there, too], thought, text, state, error, retry, finish, usage, served, seen: {first, total}, begun, progress,
+//   alone, reading} with state running, done, stopped or failed; times as this page saw them, in ms; begun: null while it waits for
+//   the other side; progress as of readingState, while a prompt is read; alone: neither side ran beside it; reading: {ms, found} of
+//   the request that read the question for both sides, found being tokens that were in the cache; null: none did.
 
 const kSaveEvery = 2000;  // ms, while an answer grows
 
@@ -26,7 +30,7 @@ function labelOf(side) {
 
 function newAnswer(side) {
   return {label: labelOf(side), asked: side, sent: null, pictures: [], thought: '', text: '', state: 'running', error: '', retry: false,
-    finish: '', usage: null, served: null, seen: {first: null, total: null}, begun: performance.now(), progress: null};
+    finish: '', usage: null, served: null, seen: {first: null, total: null}, begun: null, progress: null, alone: false, reading: null};
 }
 
 // What of the messages before `end` the model is to see in one side's answer: questions without a word of an answer
@@ -67,17 +71,15 @@ async function messagesOf(turns, system, urlOf) {
   return messages;
 }
 
+const sentMessages = (turns, system) => messagesOf(turns, system, pictures.dataUri);
+
 // Settings and their names in a request.
 const kSampling = {temperature: 'temperature', maxTokens: 'max_tokens', topP: 'top_p', topK: 'top_k', minP: 'min_p', seed: 'seed',
   repetition: 'repetition_penalty', presence: 'presence_penalty', frequency: 'frequency_penalty'};
 
 // A request without its messages.
 function fieldsOf(conversation, side, settings) {
-  const vlcache = {explain: true};
-  if (side.kv) vlcache.kv = side.kv;
-  if (side.budget) vlcache.kv_budget = side.budget;
-  if (side.reuse) vlcache.reuse = side.reuse;
-  const body = {stream: true, stream_options: {include_usage: true}, return_progress: true, vlcache};
+  const body = {stream: true, stream_options: {include_usage: true}, return_progress: true, vlcache: {explain: true, ...sideFields(side)}};
   for (const [setting, name] of Object.entries(kSampling)) {
     if ((settings[setting] ?? '') !== '') body[name] = Number(settings[setting]);
   }
@@ -93,13 +95,15 @@ export async function requestShown(conversation, index, number) {
 }
 
 export class Chat {
-  // `changed(conversation, answer)`: an answer has grown or ended; answer null: several things have. `unsaved(error)`:
-  // the browser does not store the conversation.
-  constructor(settings, changed, unsaved) {
+  // `changed(conversation, answer)`: an answer has grown or ended; answer null: several things have. `saved(conversation)`: the
+  // browser stores it as it is; `unsaved(error)`: it does not.
+  constructor(settings, {changed, saved, unsaved}) {
     this.settings = settings;
     this.changed = changed;
+    this.saved = saved;
     this.unsaved = unsaved;
     this.running = new Map();  // id of a conversation: the AbortController of its answers
+    this.reuse = '';           // the server's setting of reuse; '': not known
   }
 
   isRunning = (conversation) => this.running.has(conversation.id);
@@ -143,22 +147,57 @@ export class Chat {
     const save = () => this.save(conversation).catch(this.unsaved);
     await save();
     const timer = setInterval(save, kSaveEvery);
-    await Promise.all(message.answers.map((answer, i) => this.run(conversation, answer, i, settings, controller.signal)));
+    if (sides.length > 1) await inTurn(() => this.compare(conversation, message.answers, settings, controller.signal), controller.signal);
+    else await this.run(conversation, message.answers[0], 0, settings, controller.signal);
     clearInterval(timer);
     this.running.delete(conversation.id);
     await save();
     this.changed(conversation, null);
   }
 
+  // One side after the other, so that neither slows the other, and both with the question in the cache.
+  async compare(conversation, answers, settings, signal) {
+    try {
+      await this.readForAll(conversation, answers, settings, signal);
+    } catch {
+      // each side says itself why it cannot be asked
+    }
+    for (const [i, answer] of answers.entries()) {
+      await this.run(conversation, answer, i, settings, signal);
+      answer.alone = true;
+    }
+  }
+
+  // Sides whose earlier answers differ have a question each. The first answer shows how far they have been read.
+  async readForAll(conversation, answers, settings, signal) {
+    const fields = readingFields(answers.map((answer) => fieldsOf(conversation, answer.asked, settings)), this.reuse);
+    if (!fields) return;
+    const [shown] = answers, read = new Set();
+    for (const i of answers.keys()) {
+      const turns = history(conversation, conversation.messages.length - 1, i), key = JSON.stringify(turns);
+      if (read.has(key)) continue;
+      read.add(key);
+      const begin = (shown.begun = performance.now()), side = newAnswer({});
+      const messages = await sentMessages(turns, settings.system);
+      for await (const event of streamChat({messages, ...fields}, signal)) {
+        this.take(side, event, performance.now() - begin);
+        shown.progress = side.progress;
+        this.changed(conversation, shown);
+      }
+      if (i === 0) shown.reading = {ms: performance.now() - begin, found: side.usage?.prompt_tokens_details?.cached_tokens ?? 0};
+    }
+  }
+
   async run(conversation, answer, number, settings, signal) {
-    const begin = answer.begun;
+    Object.assign(answer, {begun: performance.now(), progress: null});
     try {
       const turns = history(conversation, conversation.messages.length - 1, number);
       if (turns.every((turn) => !turn.documents?.length && !turn.videos?.length)) answer.pictures = turns.flatMap((turn) => (turn.pictures ?? []).map((picture) => picture.id));
       answer.sent = {system: settings.system, fields: fieldsOf(conversation, answer.asked, settings)};
-      const messages = await messagesOf(turns, settings.system, pictures.dataUri);
+      const messages = await sentMessages(turns, settings.system);
+      answer.begun = performance.now();
       for await (const event of streamChat({messages, ...answer.sent.fields}, signal)) {
-        this.take(answer, event, performance.now() - begin);
+        this.take(answer, event, performance.now() - answer.begun);
         this.changed(conversation, answer);
       }
       answer.state = 'done';
@@ -167,7 +206,7 @@ export class Chat {
       if (answer.state === 'failed') answer.error = error.message;
       answer.retry = error instanceof ApiError && error.retry;
     }
-    answer.seen.total = performance.now() - begin;
+    answer.seen.total = performance.now() - answer.begun;
     answer.progress = null;
     this.changed(conversation, answer);
   }
@@ -190,12 +229,19 @@ export class Chat {
 
   async save(conversation) {
     conversation.updated = Date.now();
-    if (!conversation.deleted) await conversations.put(conversation);
+    if (conversation.deleted) return;
+    await conversations.put(conversation);
+    this.saved(conversation);
+  }
+
+  // It is no longer stored, whatever comes of its answers.
+  forget(conversation) {
+    conversation.deleted = true;
+    this.stop(conversation);
   }
 
   async remove(conversation) {
-    conversation.deleted = true;
-    this.stop(conversation);
+    this.forget(conversation);
     for (const id of pictureIds(conversation)) await pictures.remove(id);
     await conversations.remove(conversation.id);
   }
@@ -209,13 +255,24 @@ export async function addImported({name, messages, pictures: read}) {
   return conversation;
 }
 
-// All there are, the latest first. Answers that were growing when the page was closed have been stopped by that.
+const growing = (conversation) => allMessages(conversation).flatMap((message) => message.answers ?? []).filter(({state}) => state === 'running');
+
+// Marks answers that were growing as stopped.
+export function endAnswers(conversation) {
+  for (const answer of growing(conversation)) answer.state = 'stopped';
+}
+
+// All there are, the latest first.
 export async function loadConversations() {
   const all = await conversations.all();
-  for (const message of all.flatMap(allMessages)) {
-    for (const answer of message.answers ?? []) {
-      if (answer.state === 'running') answer.state = 'stopped';
-    }
-  }
+  all.forEach(endAnswers);
   return all.sort((a, b) => b.updated - a.updated);
+}
+
+// A conversation as another tab has stored it; undefined: it was deleted. `running`: that tab still answers in it.
+export async function storedConversation(id, running) {
+  const conversation = await conversations.get(id);
+  if (conversation && !running) endAnswers(conversation);
+  if (conversation) growing(conversation).forEach((answer) => Object.assign(answer, {begun: performance.now(), progress: null}));  // that tab has another clock
+  return conversation;
 }

@@ -1,4 +1,5 @@
 // Two answers to one question in one table: whether they are the same, what each took, which patches each kept.
+import {circumstances} from './comparing.js';
 import {el} from './dom.js';
 import {bytes, duration, rate} from './format.js';
 import {keptPictures} from './kept.js';
@@ -30,6 +31,7 @@ export function comparison(answers) {
   const pictures = both((answer) => keptPictures(answer.served.kv.images ?? [], answer.pictures, true));
   return el('section', {class: 'comparison', 'aria-label': 'Both answers compared'},
     el('p', {class: 'verdict'}, sentence(answers, same)),
+    el('p', {class: 'soft'}, circumstances(answers)),
     el('div', {class: 'table', tabindex: 0, role: 'region', 'aria-label': 'Comparison'}, el('table', {},
       el('thead', {}, el('tr', {}, el('td', {}), el('th', {scope: 'col'}, a.label), el('th', {scope: 'col'}, b.label))),
       el('tbody', {},

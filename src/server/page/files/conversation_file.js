@@ -28,6 +28,7 @@ const objectOf = (fields) => (value) =>
 const isUsage = objectOf({
   prompt_tokens: isNumber, completion_tokens: isNumber, prompt_tokens_details: objectOf({cached_tokens: isNumber}),
 });
+const isReading = objectOf({ms: isNumber, found: isNumber});
 const isShown = objectOf({width: isNumber, height: isNumber, kept: listOf(isNumber), rects: listOf(maybe(listOf(isNumber)))});
 const isTooLarge = objectOf({width: isNumber, height: isNumber, kept: (value) => value === undefined});
 const isServed = objectOf({
@@ -60,6 +61,8 @@ function answerOf(file, newIds) {
     usage: explained ? file.usage : null,
     served: explained ? file.served : null,
     seen: {first: number(file.seen?.first), total: number(file.seen?.total)},
+    alone: file.alone === true,
+    reading: isReading(file.reading) ? file.reading : null,
   };
 }
 

@@ -31,9 +31,9 @@ export function announce(text) {
   byId('status').textContent = text;
 }
 
-// A failure outside of an answer; '': none any more.
-export function notice(text) {
-  byId('notice').textContent = text;
+// A failure outside of an answer; '': none any more. `retry`: the function of a button “Try again”, or null.
+export function notice(text, retry = null) {
+  byId('notice').replaceChildren(...(text ? [el('span', {}, text)] : []), ...(text && retry ? [' ', button('Try again', retry, {class: 'quiet'})] : []));
 }
 
 // Asks for a line; null: cancelled. `value` undefined: only yes ('') or no. `error`: why it is asked once more.

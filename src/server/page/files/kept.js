@@ -14,9 +14,10 @@ export function veil(image) {
     const [left, top, right, bottom] = rect;
     return [svg('rect', {x: left, y: top, width: right - left, height: bottom - top, opacity: brightness(image.kept[i]).toFixed(3)})];
   });
+  const all = {x: '-5%', y: '-5%', width: '110%', height: '110%'};  // its frame cuts it off: an edge within a pixel would let the image through
   return svg('svg', {class: 'veil', viewBox: `0 0 ${image.width} ${image.height}`, preserveAspectRatio: 'none', 'aria-hidden': 'true'},
-    svg('mask', {id}, svg('rect', {width: '100%', height: '100%', fill: '#fff'}), svg('g', {fill: '#000', 'shape-rendering': 'crispEdges'}, cells)),
-    svg('rect', {class: 'veil-dark', width: '100%', height: '100%', mask: `url(#${id})`}));
+    svg('mask', {id}, svg('rect', {...all, fill: '#fff'}), svg('g', {fill: '#000', 'shape-rendering': 'crispEdges'}, cells)),
+    svg('rect', {class: 'veil-dark', ...all, mask: `url(#${id})`}));
 }
 
 function percentOf(image) {

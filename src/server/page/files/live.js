@@ -2,6 +2,7 @@
 import {cacheStats} from './api.js';
 import {button, byId, el, facts} from './dom.js';
 import {bytes, count, share} from './format.js';
+import {readBefore} from './words.js';
 
 const kEvery = 1000;  // ms
 const kKept = 60;     // values of a line
@@ -23,12 +24,22 @@ const hitRate = ({hits, misses}) => share(hits, hits + misses);
 // Of tokens where they are counted: a beginning that all prompts have is a hit of a few tokens.
 const savedRate = (cache) => (cache.asked_tokens > 0 ? `${cache.tokens.toLocaleString('en')} of ${count(cache.asked_tokens, 'token')} (${share(cache.tokens, cache.asked_tokens)})` : null);
 
-function cacheSection(name, cache) {
+// `found`: facts about its hits.
+function cacheSection(name, cache, found) {
   return el('section', {}, el('h3', {}, kNames[name]),
-    facts([['saved', savedRate(cache)],
-      ['hits', `${cache.hits} of ${cache.hits + cache.misses}${cache.asked_tokens > 0 ? '' : ` (${hitRate(cache)})`}`],
-      ['held', bytes(cache.bytes)], ['evicted', cache.evictions > 0 ? cache.evictions : null]]),
-    reasons(cache.miss_reasons));
+    facts([...found, ['held', bytes(cache.bytes)], ['evicted', cache.evictions > 0 ? cache.evictions : null]]), reasons(cache.miss_reasons));
+}
+
+const hitsOf = (cache) => `${cache.hits} of ${cache.hits + cache.misses}`;
+
+// An image is looked for as a part of a prompt's beginning first, then by itself.
+function cacheSections(stats) {
+  const {prefix, image_kv: images, encoder} = stats, {images: within} = stats.images_in_prefixes;
+  const found = within + images.hits, all = found + images.misses;
+  return [
+    cacheSection('prefix', prefix, [['found', savedRate(prefix)], ['hits', hitsOf(prefix)]]),
+    cacheSection('image_kv', images, [['found', `${found} of ${all} (${share(found, all)})`], ['in beginnings', within || null], ['elsewhere', images.hits || null]]),
+    cacheSection('encoder', encoder, [['hits', `${hitsOf(encoder)} (${hitRate(encoder)})`]])];
 }
 
 function tierSection(name, tier) {
@@ -80,7 +91,7 @@ export class Live {
       this.show(await cacheStats(pending.signal));
     } catch (error) {
       if (error.name === 'AbortError') return;
-      this.body.replaceChildren(el('p', {class: 'wrong'}, error.message));
+      this.body.replaceChildren(el('p', {class: 'wrong'}, error.message), el('p', {class: 'soft'}, 'It is asked again every second.'));
     }
     if (pending === this.pending) this.timer = setTimeout(() => this.ask(), kEvery);
   }
@@ -91,12 +102,13 @@ export class Live {
     const held = Object.keys(kNames).reduce((sum, name) => sum + stats[name].bytes, 0);
     const open = [...this.body.querySelectorAll('details')].map((node) => node.open);
     const sections = [
+      el('p', {class: 'verdict'}, readBefore(stats)),
       el('section', {}, el('h3', {}, 'Requests'),
         facts([['running', running], ['waiting', waiting], ['most seen in a minute', Math.max(...this.peaks)]])),
       el('section', {}, el('h3', {}, 'KV pages'),
         stats.kv ? meter('in use', stats.kv.bytes, stats.kv.max_bytes, `${bytes(stats.kv.bytes)} of ${bytes(stats.kv.max_bytes)}`) : null,
         meter('kept to be reused', held, stats.max_bytes, `${bytes(held)} of ${bytes(stats.max_bytes)}, all caches`)),
-      ...Object.keys(kNames).map((name) => cacheSection(name, stats[name])),
+      ...cacheSections(stats),
       ...[reuseSection(stats.reuse)].filter(Boolean),
       ...Object.entries(stats.tiers).map(([name, tier]) => tierSection(name, tier))];
     this.body.replaceChildren(...sections);

@@ -51,6 +51,7 @@ export async function openStore() {
 
 export const conversations = {
   all: () => store.all('conversations'),
+  get: (id) => store.get('conversations', id),
   put: (conversation) => store.put('conversations', conversation),
   remove: (id) => store.remove('conversations', id),
 };

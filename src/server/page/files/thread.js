@@ -14,8 +14,12 @@ import {readingState} from './words.js';
 
 const kNearEnd = 80;   // pixels: a reader so close to the end stays there while an answer grows
 const kWindow = 120;   // messages in the document
+const kEdge = 8;       // pixels between the view's edge and answers that begin there
+const kVerdict = 48;   // pixels of a comparison's first line
 const kStep = 40;      // messages that come and go when the reader nears an end of them
 const kTick = 250;     // ms between two looks at the clock while a prompt is read
+
+const kWaits = ['Waits for a comparison in another tab.', 'Waits for the first answer, which is asked alone.'];  // by the side
 
 const kThumbnail = [320, 256];  // pixels at most
 
@@ -83,12 +87,18 @@ export class Thread {
       this.fillWindow();
     }
     this.node.scrollTop = this.node.scrollHeight;
+    this.showCompared();
   }
 
-  // A table that compares answers, from its beginning, where it does not fit above the end.
-  showTable() {
-    const table = this.node.querySelector('.comparison');
-    if (table && table.getBoundingClientRect().top < this.node.getBoundingClientRect().top) table.scrollIntoView();
+  // Answers stay visible where the table that compares them does not fit below: from their beginning, or if they are
+  // longer than the view to their end.
+  showCompared() {
+    const compared = this.node.querySelector('.answers.two:last-of-type:has(.comparison)');
+    if (!compared || this.end < this.conversation.messages.length) return;
+    const view = this.node.getBoundingClientRect(), bottom = this.after?.isConnected ? this.after.offsetHeight : 0;
+    const [first, last] = [compared.firstElementChild, compared.querySelector('.comparison').previousElementSibling].map((node) => node.getBoundingClientRect());
+    const above = first.top - view.top - kEdge, below = Math.max(first.bottom, last.bottom) + kVerdict - (view.bottom - bottom);
+    if (above < 0) this.node.scrollTop += Math.max(above, below);
   }
 
   // Message `index` in the middle of the view.
@@ -251,9 +261,11 @@ export class Thread {
       return;
     }
     view.reading ??= el('div', {class: 'reading'}, el('progress', {max: 1, 'aria-label': 'Reading the question'}), el('span', {class: 'soft'}));
+    const waits = answer.begun === null;
     const {text, share} = readingState(answer.progress, performance.now() - answer.begun);
     view.reading.firstChild.value = share;
-    view.reading.lastChild.textContent = text;
+    view.reading.firstChild.hidden = waits;
+    view.reading.lastChild.textContent = waits ? kWaits[view.number] : text;
     if (!view.reading.isConnected) view.body.append(view.reading);
   }
 

@@ -27,7 +27,8 @@ const kTenth = {kv: 'draft', budget: '0.1', name: 'A tenth kept'};
 const kNext = {class: 'main', 'data-focus': 'tour'};  // the button that leads on
 
 export class Tour {
-  // `actions`: {begin(conversation, text, {attached, files, sides}), newConversation(), end()}.
+  // `actions`: {begin(conversation, text, {attached, files, sides}), newConversation(), again(): asks the last question once
+  // more, failed(error, retry), end()}.
   constructor(actions) {
     this.actions = actions;
     this.demo = null;  // the page, once it is there
@@ -37,9 +38,14 @@ export class Tour {
 
   async begin(step, tour, name) {
     const sees = tour.sees, {questions} = this.material(sees);
+    try {
+      if (sees) this.demo ??= await demoPicture();
+    } catch (error) {
+      this.actions.failed(error, () => this.begin(step, tour, name));
+      return;
+    }
     const conversation = this.actions.newConversation();
     Object.assign(conversation, {name, tour: {...tour, step}});
-    if (sees) this.demo ??= await demoPicture();
     const attached = sees ? [await readPicture(new File([this.demo], kPage.name), '')] : [];
     const files = sees ? [] : [{name: kText.name, text: kLetter}];
     const sides = step === 2 ? [kFull, kTenth] : [kFull];
@@ -63,7 +69,12 @@ export class Tour {
   // The element after the answers of one of the tour's conversations.
   next({tour, messages}) {
     const answers = messages[1]?.answers ?? [];
-    if (messages.length > 2 || answers.length === 0 || answers.some((answer) => answer.state !== 'done' || !answer.served)) return null;
+    if (messages.length > 2 || answers.length === 0) return null;
+    const label = `Tour, click ${tour.step} of 3`;
+    if (answers.some((answer) => answer.state !== 'done' || !answer.served)) {
+      return el('section', {class: 'tour', 'aria-label': `${label}, not answered`}, el('p', {}, 'The tour continues after the answer to this question.'),
+        button('Try again', () => this.actions.again(), kNext));
+    }
     const figures = {...tour, figures: [...(tour.figures ?? []).slice(0, tour.step - 1), figuresOf(answers)]};
     const {questions} = this.material(tour.sees);
     const shown = {
@@ -74,7 +85,7 @@ export class Tour {
         button('3. Ask again in a new conversation', () => this.begin(3, figures, 'Tour 3: asked again'), kNext)],
       3: () => summary(figures.figures, tour.sees).concat(button('Done', () => this.actions.end(), kNext)),
     };
-    return el('section', {class: 'tour', 'aria-label': `Tour, click ${tour.step} of 3`}, shown[tour.step]());
+    return el('section', {class: 'tour', 'aria-label': label}, shown[tour.step]());
   }
 }
 

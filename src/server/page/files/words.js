@@ -92,6 +92,16 @@ export function verdict(answer, again = false) {
   return [reuseSentence(answer, again), keptSentence(answer), cut].filter(Boolean);
 }
 
+// ---- the server's totals --------------------------------------------------------------------------------------------
+
+// What its caches have done since it started: images in the beginnings of earlier prompts count as those at other places do.
+export function readBefore({prefix, image_kv: images, saved_ms: ms = 0}) {
+  if (prefix.asked_tokens === 0) return 'Since this server started, nothing has been asked.';
+  const found = prefix.tokens + images.tokens;
+  const time = ms >= 1000 ? `; about ${ms < 120000 ? duration(ms) : `${Math.round(ms / 60000)} min`} saved` : '';
+  return `Since this server started: ${percentText(found / prefix.asked_tokens)} of what was asked had been read before${time}.`;
+}
+
 // ---- two answers beside each other -----------------------------------------------------------------------------------
 
 const kMostWords = 1500;  // of each text; longer ones are compared from both ends only
