@@ -17,7 +17,8 @@ const {wrongField} = await load('settings.js');
 const {documentText, isPdf, isTiff, namesPages} = await load('documents.js');
 const {otherImage} = await load('pictures.js');
 const {clipType, frameChoice, isFrameCount, isRate, videoText} = await load('videos.js');
-const {looksLikeText} = await load('text_files.js');
+const {falseClaim, textOf} = await load('text_files.js');
+const {tooLongText, usedTokens} = await load('length.js');
 const {loadSettings} = await load('store.js');
 
 // Rows of a table as texts: "th" and "td" are told apart by a # before the former, spans by [columns x rows].
@@ -403,7 +404,29 @@ const tests = {
         'JPEG XL, which the server does not read; convert it first (djxl x.jxl x.png)', null]);
     assert.deepEqual(['II*\0', 'MM\0*', 'II+\0', 'MM\0+', 'II*', 'MM*\0', ''].map((text) => isTiff(of(text))), [true, true, true, true, false, false, false]);
     assert.deepEqual(['\0\0\0\x18ftypisom', 'RIFF\0\0\0\0AVI ', 'RIFF\0\0\0\0WEBP', 'GIF89a'].map((text) => clipType(of(text))), ['video/mp4', 'video/x-msvideo', null, null]);
-    assert.deepEqual([looksLikeText(of('Añb')), looksLikeText(of('a\0b')), looksLikeText(of(''))], [true, false, false]);
+    const utf16 = (text) => bytes('\xff\xfe' + text.replace(/./gs, '$&\0'));
+    for (const [head, expected] of [[of('Añb\n'), 'Añb\n'], [of('\x1b[31mred\x1b[0m\r\n\f'), '\x1b[31mred\x1b[0m\r\n\f'], [of('a\0b'), null], [of(''), null], [utf16('Lamp'), 'Lamp'],
+      [bytes('caf\xe9'), null], [of('\x01\x02\x03\x04 junk'), null], [bytes('\xff\xfe\xff'), null], [of(`${'a'.repeat(500)}\x01`), `${'a'.repeat(500)}\x01`]]) assert.equal(textOf(head), expected);
+    assert.deepEqual([textOf(of('é').slice(0, 1), true), textOf(of('aé').slice(0, 2), true), textOf(of('é').slice(0, 1))], [null, 'a', null]);
+  },
+  filesThatAreNotWhatTheySay() {
+    const claim = (name, type = '', hasText = true) => falseClaim({name, type}, hasText) ?? '';
+    assert.equal(claim('bad.png'), 'bad.png is not an image that can be read: it contains text. To ask about that, rename it to .txt.');
+    assert.equal(claim('bad.PDF', '', false), 'bad.PDF is not a PDF that can be read: it contains something else, or is damaged.');
+    assert.match(claim('scan', 'image/tiff'), /^scan is not an image/);
+    assert.match(claim('a.mp4', 'video/mp4'), /^a\.mp4 is not a clip/);
+    assert.match(claim('logo.svg', 'image/svg+xml'), /^logo\.svg is an SVG, which the server does not read; convert it/);
+    for (const [name, type] of [['a.txt', 'text/plain'], ['a.ts', 'video/mp2t'], ['a.ts', 'video/vnd.dlna.mpeg-tts'], ['png', ''], ['a.png.txt', 'text/plain'], ['Makefile', '']]) assert.equal(claim(name, type), '', name);
+  },
+  questionsThatAreTooLong() {
+    const text = (more) => tooLongText({tokens: 9123, used: 0, context: 4096, model: 'tinydoc', text: '?', files: [], ...more});
+    assert.equal(text({}), 'About 9,100 tokens; tinydoc reads 4,096. Shorten the question.');
+    assert.equal(text({files: [{name: 'a.md'}]}), 'About 9,100 tokens; tinydoc reads 4,096. Remove a.md, or attach a part of it.');
+    assert.equal(text({files: [{name: 'a.md'}, {name: 'b.md'}], text: 'x'.repeat(9000)}), 'About 9,100 tokens; tinydoc reads 4,096. Remove a.md or b.md, or attach a part of them, or shorten the question.');
+    assert.equal(text({tokens: 3000, used: 2000}), 'With the conversation before it, about 5,000 tokens; tinydoc reads 4,096. Begin a new conversation, or shorten the question.');
+    const usage = (prompt_tokens) => ({usage: {prompt_tokens, completion_tokens: 5}});
+    assert.equal(usedTokens({messages: [{text: 'a'}, {answers: [usage(7)]}, {text: 'b'}, {answers: [usage(30), usage(40)]}, {text: 'c'}, {answers: [{usage: null}]}]}), 40);
+    assert.equal(usedTokens({messages: []}), 0);
   },
 };
 

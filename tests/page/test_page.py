@@ -485,8 +485,71 @@ class Failures(PageTest):
         expect(self.page.locator("#attached li")).to_have_count(1)  # the good one
         says = self.page.locator("#notice")
         self.assertAlmostEqual(says.locator("span").bounding_box()["x"], self.page.locator("#composer .bar").bounding_box()["x"], delta=1)
-        for words in ("notes.bin is neither a PDF, nor a clip, nor a text, nor one of the images", "damaged.png is damaged", "liar.png is neither"):
+        for words in ("notes.bin is neither a PDF, nor a clip, nor a text, nor one of the images", "damaged.png is damaged",
+                      "liar.png is not an image that can be read: it contains something else, or is damaged."):
             expect(says).to_contain_text(words)
+        texts = [self.write(name, "It is a text.\n") for name in ("bad.png", "bad.pdf", "good.ts")]
+        (self.folder / "junk.txt").write_bytes(bytes(range(1, 32)) * 40)
+        self.page.set_input_files("#files", [*map(str, texts), str(self.folder / "junk.txt")])
+        for words in ("bad.png is not an image that can be read: it contains text", "bad.pdf is not a PDF that can be read: it contains text", "junk.txt is neither"):
+            expect(says).to_contain_text(words)
+        expect(self.page.locator("#attached li")).to_have_count(2)
+        expect(self.page.locator("#attached")).to_contain_text("good.ts14 characters")
+
+    def test_files_are_seen_while_they_are_read_and_stay_with_their_conversation(self):
+        attached, hint = self.page.locator("#attached li"), self.page.locator("#hint")
+        self.page.evaluate("""() => {  // images are decoded when the test says so
+            const decode = window.createImageBitmap;
+            let open;
+            window.hold = () => { const held = new Promise((done) => (open = done)); window.createImageBitmap = async (blob) => (await held, decode(blob)); };
+            window.release = () => open();
+        }""")
+        hold, release = (lambda: self.page.evaluate("hold()")), (lambda: self.page.evaluate("release()"))
+        self.ask(DATE, PAGE)
+        hold()
+        self.attach(DEMO / "table.png", self.write("notes.md", "LAMP 12"))
+        expect(attached).to_have_text(["reading table.png…×", "reading notes.md…×"])
+        self.page.click("#new")
+        expect(attached).to_have_count(0)
+        release()
+        self.page.evaluate("new Promise((done) => setTimeout(done))")
+        self.assertEqual(attached.count(), 0)
+        self.page.click(f"nav >> text={DATE}")
+        expect(attached).to_have_text(["224 × 224×", "notes.md7 characters×"])
+        hold()
+        self.attach(DEMO / "shapes.png", PAGE)
+        attached.nth(2).locator("button").click()  # given up while it is read
+        n = len(self.proxy.bodies)
+        self.send(TOTAL)
+        expect(hint).to_have_text("Sent as soon as invoice.png has been read.")
+        self.assertEqual(len(self.proxy.bodies), n)
+        release()
+        expect(self.page.locator(".answers")).to_have_count(2)
+        self.wait_until_ended()
+        expect(hint).to_be_empty()
+        content = self.proxy.bodies[-1]["messages"][-1]["content"]
+        self.assertEqual([part["type"] for part in content], ["image_url", "image_url", "text"])
+        self.assertEqual(base64.b64decode(content[1]["image_url"]["url"].split(",")[1]), PAGE.read_bytes())
+        self.check_a_question_that_is_too_long_is_not_sent()
+
+    def check_a_question_that_is_too_long_is_not_sent(self):
+        hint = self.page.locator("#hint")
+        self.page.click("#new")
+        self.attach(self.write("long.md", "LAMP 12\n" * 3000))
+        expect(hint).to_have_text(re.compile(r"^About [\d,]+ tokens; tinydoc reads 4,096\. Remove long\.md, or attach a part of it\.$"))
+        n = len(self.proxy.bodies)
+        self.send("How many?")
+        expect(hint).to_have_class("wrong")
+        self.assertEqual((len(self.proxy.bodies), self.page.input_value("#question")), (n, "How many?"))
+        self.page.locator("#attached button").click()
+        expect(hint).to_be_empty()
+        self.send("LAMP 12 " * 3000)  # before it was counted
+        expect(hint).to_contain_text("Shorten the question.")
+        self.assertEqual(len(self.proxy.bodies), n)
+        self.proxy.script = [{"content": "Many."}]
+        self.context.route("**/tokenize", lambda route: route.abort())
+        self.send("LAMP 13 " * 3000)  # nobody knows how long it is
+        expect(self.page.locator(".answer .text")).to_have_text("Many.")
 
     def test_text_files_are_asked_about(self):
         self.page.set_input_files("#files", [str(self.write("notes.md", "# Notes\nLAMP 12\n")), str(PAGE)])

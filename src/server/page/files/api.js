@@ -82,6 +82,12 @@ export async function sideError(side, signal) {
   }
 }
 
+// Tokens of a text alone, without the template's.
+export async function countTokens(text, signal) {
+  const body = JSON.stringify({prompt: text, add_special_tokens: false});
+  return (await (await call('tokenize', {method: 'POST', headers: {'content-type': 'application/json'}, body, signal}, false)).json()).count;
+}
+
 export const cacheStats = async (signal) => (await call('v1/cache/stats', {signal}, false)).json();
 
 export const demoPicture = async () => (await call('page/demo.png')).blob();

@@ -5,6 +5,7 @@ import {Composer} from './composer.js';
 import {exported, imported} from './conversation_file.js';
 import {documentOfUri} from './documents.js';
 import {announce, ask, byId, el, notice} from './dom.js';
+import {usedTokens} from './length.js';
 import {Live} from './live.js';
 import {pictureOfUri} from './pictures.js';
 import {announcement} from './plain_text.js';
@@ -23,7 +24,7 @@ const chat = new Chat(settings.values, {changed, saved: (conversation) => tabs.s
 const tabs = new Tabs({saved: takeFromTab, removed: forgetFromTab, stop: (id) => chat.stop({id})});
 const thread = new Thread(byId('thread'), {
   edit, regenerate: () => guarded(chat.regenerate(current)), changed: () => guarded(otherVersion())});
-const composer = new Composer(settings.values, {send, stop, editLast: () => thread.editLast()});
+const composer = new Composer(settings.values, {send, stop, editLast: () => thread.editLast(), used: () => usedTokens(current)});
 const tour = new Tour({begin: putQuestion, newConversation: () => open(newConversation()), again: () => guarded(chat.regenerate(current)),
   failed: (error, retry) => notice(error.message, retry), end: endTour});
 

@@ -2,11 +2,13 @@
 import {isDocument, namesPages, readDocument} from './documents.js';
 import {announce, button, byId, el, notice} from './dom.js';
 import {bytes, count} from './format.js';
+import {LengthCheck} from './length.js';
 import {isPicture, readPicture, refuseOther} from './pictures.js';
 import {readTextFile} from './text_files.js';
 import {isFrameCount, isRate, readVideo, videoText} from './videos.js';
 
 const kMaxRows = 8;
+const kPause = 400;  // ms without a key before a long text is counted
 
 const imageFiles = (transfer) => [...(transfer?.files ?? [])];
 
@@ -14,7 +16,8 @@ const isVideo = (file) => Boolean(file.blob) && file.type.startsWith('video/');
 const isImage = (file) => Boolean(file.blob) && !isDocument(file) && !isVideo(file);
 
 export class Composer {
-  // `actions`: {send(text, {attached, documents, videos, files}), stop(), editLast()}; `settings.shrink`: as of readPicture.
+  // `actions`: {send(text, {attached, documents, videos, files}), stop(), editLast(), used(): tokens of the conversation so far};
+  // `settings.shrink`: as of readPicture.
   constructor(settings, actions) {
     this.settings = settings;
     this.actions = actions;
@@ -22,6 +25,7 @@ export class Composer {
     this.sees = true;    // the model reads images
     this.watches = true;  // and clips
     this.running = false;
+    this.length = new LengthCheck();
     this.text = byId('question');
     this.openDraft('');
     byId('composer').addEventListener('submit', (event) => {
@@ -29,7 +33,10 @@ export class Composer {
       this.submit();
     });
     this.text.addEventListener('keydown', (event) => this.key(event));
-    this.text.addEventListener('input', () => this.fit());
+    this.text.addEventListener('input', () => {
+      this.fit();
+      this.checkLength(kPause);
+    });
     byId('pick').addEventListener('click', () => byId('files').click());
     byId('files').addEventListener('change', (event) => {
       const files = [...event.target.files];
@@ -75,7 +82,8 @@ export class Composer {
     }
   }
 
-  // Images as readPicture gives them, PDFs and TIFFs as readDocument does, clips as readVideo does, and texts {name, text}.
+  // Images as readPicture gives them, PDFs and TIFFs as readDocument does, clips as readVideo does, texts {name, text}, and in
+  // place of a file that is being read {name, reading: true}.
   get attached() {
     return this.draft.attached;
   }
@@ -83,12 +91,35 @@ export class Composer {
   // What is written and attached belongs to a conversation, by its id, and comes back with it.
   openDraft(id) {
     if (this.id === id) return;
-    if (this.draft) this.draft.text = this.text.value;
+    if (this.draft) Object.assign(this.draft, {text: this.text.value, sends: false});
     if (!this.drafts.has(id)) this.drafts.set(id, {text: '', attached: []});
     this.draft = this.drafts.get((this.id = id));
     this.text.value = this.draft.text;
     this.fit();
     this.show();
+  }
+
+  // Says before it is sent that a question is too long, or that files are still being read.
+  checkLength(pause = 0) {
+    clearTimeout(this.timer);
+    const {draft} = this, reading = draft.attached.filter((file) => file.reading);
+    if (draft.sends && reading.length > 0) {
+      this.hint(`Sent as soon as ${reading.length > 1 ? `${reading.length} files have` : `${reading[0].name} has`} been read.`);
+      return;
+    }
+    this.timer = setTimeout(async () => {
+      const wrong = await this.length.wrong(this.question());
+      if (draft === this.draft) this.hint(wrong.text);
+    }, pause);
+  }
+
+  question = () => ({text: this.text.value, files: this.attached.filter((file) => file.text !== undefined), used: this.actions.used(), model: this.model});
+
+  hint(text, wrong = false) {
+    const node = byId('hint');
+    if (node.textContent === text && !wrong) return;  // it is not read out again
+    node.textContent = text;
+    node.classList.toggle('wrong', wrong);
   }
 
   // As high as its text, within limits.
@@ -98,45 +129,50 @@ export class Composer {
   }
 
   // What a model does that sees images, or none.
-  setModel({name, sees, watches, mostPixels}) {
-    this.sees = sees;
-    this.watches = watches;
-    this.mostPixels = mostPixels;
-    this.model = name;
+  setModel(model) {
+    const {sees, watches} = model;
+    Object.assign(this, {sees, watches, model});
+    this.checkLength();
     byId('pick').hidden = !sees;
     this.text.placeholder = sees ? 'Ask about an image' : 'Ask a question';
   }
 
   async read(file) {
     if (await isPicture(file)) {
-      if (!this.sees) throw new Error(`${this.model} reads text only: it cannot see ${file.name}.`);
-      return readPicture(file, this.settings.shrink, this.mostPixels);
+      if (!this.sees) throw new Error(`${this.model.name} reads text only: it cannot see ${file.name}.`);
+      return readPicture(file, this.settings.shrink, this.model?.mostPixels);
     }
     const document = await readDocument(file);
-    if (document !== null && !this.sees) throw new Error(`${this.model} reads text only: it cannot see the pages of ${file.name}.`);
+    if (document !== null && !this.sees) throw new Error(`${this.model.name} reads text only: it cannot see the pages of ${file.name}.`);
     if (document !== null) return document;
     await refuseOther(file);
     const video = await readVideo(file);
-    if (video !== null && !this.watches) throw new Error(`${this.model} reads no videos: it cannot see ${file.name}. Send images of the frames that matter.`);
+    if (video !== null && !this.watches) throw new Error(`${this.model.name} reads no videos: it cannot see ${file.name}. Send images of the frames that matter.`);
     if (video !== null) return video;
     const text = await readTextFile(file);
     if (text === null) throw new Error(`${file.name} is neither a PDF, nor a clip, nor a text, nor one of the images that the server reads: JPEG, PNG, WebP, BMP, GIF or TIFF.`);
     return text;
   }
 
+  // Each file has its place at once, in the conversation in which it was picked.
   async add(files) {
-    const wrong = [], {draft} = this;  // another conversation may be opened before they are read
-    for (const file of files) {
-      try {
-        const read = await this.read(file);
-        draft.attached.push(read);
-      } catch (error) {
-        wrong.push(error.message);
-      }
+    const {draft} = this, wrong = [];
+    const places = files.map((file) => ({name: file.name || 'image', reading: true}));
+    draft.attached.push(...places);
+    this.show();
+    for (const [i, file] of files.entries()) {
+      const read = await this.read(file).catch((error) => void wrong.push(error.message));
+      const at = draft.attached.indexOf(places[i]);
+      if (at >= 0) draft.attached.splice(at, 1, ...(read ? [read] : []));  // else it was removed meanwhile
+      if (draft === this.draft) this.show();
     }
     notice(wrong.join(' '));
-    this.show();
-    if (files.length > wrong.length) announce(`${count(draft.attached.length, 'file')} attached`);
+    if (draft !== this.draft) return;
+    if (files.length > wrong.length) announce(`${count(this.attached.length, 'file')} attached`);
+    const sends = draft.sends && wrong.length === 0;
+    draft.sends = false;
+    if (sends) this.submit();
+    else this.checkLength();
     this.text.focus();
   }
 
@@ -175,6 +211,7 @@ export class Composer {
         this.show();
         this.text.focus();
       };
+      if (file.reading) return el('li', {class: 'soft', 'aria-busy': true}, `reading ${file.name}…`, button('×', remove, {'aria-label': `Remove ${file.name}`}));
       if (isDocument(file)) return el('li', {}, this.documentFields(file), button('×', remove, {'aria-label': `Remove ${file.name}`}));
       if (isVideo(file)) return el('li', {}, this.videoFields(file), button('×', remove, {'aria-label': `Remove ${file.name}`}));
       const url = file.blob && URL.createObjectURL(file.blob);
@@ -182,16 +219,30 @@ export class Composer {
         el('span', {class: 'soft'}, url ? `${file.width} × ${file.height}${file.shrunk ? ', made smaller' : ''}` : count(file.text.length, 'character')),
         button('×', remove, {'aria-label': `Remove ${file.name}`}));
     }));
+    this.checkLength();
   }
 
-  submit() {
+  async submit() {
     if (this.running) {
       this.actions.stop();
       return;
     }
-    const text = this.text.value.trim();
-    if (!text && this.attached.length === 0) return;
-    const attached = this.attached, documents = attached.filter(isDocument);
+    const {draft} = this;
+    if (!this.text.value.trim() && draft.attached.length === 0) return;
+    if (draft.attached.some((file) => file.reading)) {
+      draft.sends = true;
+      this.checkLength();
+      return;
+    }
+    const wrong = await this.length.wrong(this.question());
+    if (draft !== this.draft || this.running) return;
+    if (wrong.sure) this.hint(wrong.text, true);
+    else this.sendDraft();
+  }
+
+  sendDraft() {
+    const text = this.text.value.trim(), attached = this.attached, documents = attached.filter(isDocument);
+    if (!text && attached.length === 0) return;  // it has been sent meanwhile
     const wrong = documents.find((document) => !namesPages(document.pages));
     if (wrong) {
       notice(`${wrong.name}: “${wrong.pages}” names no pages; write them as 3-7 or 1,4-6.`);
