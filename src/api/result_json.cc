@@ -68,10 +68,9 @@ OrderedJson tier_json(const TierChain::State& tier) {
 
 OrderedJson timings_json(const Timings& t) {
   const auto ms = [](double x) { return std::round(x * 1000.0) / 1000.0; };
-  return {{"load", ms(t.load_ms)},         {"queue", ms(t.queue_ms)},
-          {"vision", ms(t.vision_ms)},     {"prefill", ms(t.prefill_ms)},
-          {"compress", ms(t.compress_ms)}, {"ttft", ms(t.ttft_ms)},
-          {"decode", ms(t.decode_ms)},     {"gap", ms(t.gap_ms)}};
+  return {{"load", ms(t.load_ms)},     {"queue", ms(t.queue_ms)},     {"read", ms(t.read_ms)},
+          {"vision", ms(t.vision_ms)}, {"prefill", ms(t.prefill_ms)}, {"compress", ms(t.compress_ms)},
+          {"ttft", ms(t.ttft_ms)},     {"decode", ms(t.decode_ms)},   {"gap", ms(t.gap_ms)}};
 }
 
 OrderedJson kv_json(const KvReport& kv) {

@@ -139,6 +139,7 @@ struct Timings {
   double vision_ms = 0;   // encoder and projector
   double prefill_ms = 0;  // prompt tokens through the decoder
   double queue_ms = 0;    // from Request::asked_at to when the scheduler took it
+  double read_ms = 0;     // of queue_ms: until the server had read the request and decoded its images
   double ttft_ms = 0;     // from the request to its first token: queue, vision, waiting and prefill
   // Time of the policy: statistics (part of prefill_ms), lookahead, scores, compaction and freeing memory.
   double compress_ms = 0;

@@ -602,6 +602,7 @@ void Api::submit(std::vector<Asked> asked, std::chrono::milliseconds timeout, co
   exchange->on_gone([wanted] { wanted->cancel(); });
   std::vector<Request> requests;
   std::vector<Inference::Done> done;
+  const std::chrono::duration<double, std::milli> read = Clock::now() - exchange->begin_time();
   for (size_t i = 0; i < asked.size(); ++i) {
     Request& request = requests.emplace_back(std::move(asked[i].request));
     request.prompt.salt = joined(exchange->caller().salt, request.prompt.salt);
@@ -611,8 +612,9 @@ void Api::submit(std::vector<Asked> asked, std::chrono::milliseconds timeout, co
       times->text();
       tell(text);
     };
-    done.push_back([times, repeats = asked[i].repeats, exchange, wanted, limit, own_limit,
+    done.push_back([times, repeats = asked[i].repeats, exchange, wanted, limit, own_limit, read,
                     tell = std::move(asked[i].done)](GenerateResult result) {
+      result.timings.read_ms = read.count();
       times->done(result);
       exchange->count_tokens(repeats ? 0 : result.n_prompt, repeats ? 0 : std::llround(result.cache.n_loaded()),
                              std::ssize(result.tokens));

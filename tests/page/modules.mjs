@@ -179,6 +179,10 @@ const tests = {
     assert.equal(large.rest, cells(100000 - 4000).trim());
     const [wide] = markdown(`<table><tr>${'<td>1</td>'.repeat(100000)}</tr></table>`);
     assert.deepEqual([wide.rows.length, wide.rest.length > 900000], [0, true]);
+    for (const n of [200, 201]) {
+      const [html] = markdown(`<table><tr>${'<td>1</td>'.repeat(n)}</tr></table>`), [pipes] = markdown(`${'|a'.repeat(n)}|\n${'|-'.repeat(n)}|\n|1|`);
+      assert.deepEqual([html.rows.length, pipes.head.length], n > 200 ? [0, 0] : [1, 1]);
+    }
     const [breaks] = markdown(`<table><tr><td>a</td></tr><tr><td>${'x<br>'.repeat(100000)}</td></tr></table>`);
     assert.deepEqual([rowsOf(breaks), breaks.rest.length > 400000], [['a'], true]);
     const [pipes] = markdown(`|a|b|\n|-|-|\n${'|1|2|\n'.repeat(50000)}`);

@@ -207,6 +207,8 @@ class Questions(PageTest):
         self.assertEqual(request, sent)
         self.assertEqual((answer["content"].strip(), answer["finish_reason"]), (RIGHT[TOTAL], "stop"))
         self.assertIn("kv", answer["vlcache"])
+        times = answer["vlcache"]["timings_ms"]
+        self.assertTrue(0 < times["read"] <= times["queue"] <= times["ttft"], times)  # decoding the image is not waiting
 
     def test_settings_reach_the_server_and_stay(self):
         self.choose(system="Answer in a word.", temperature="0.5", maxTokens="3", a_reuse="off", topP="0.9", topK="4", minP="0.1", seed="7",

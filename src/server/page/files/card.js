@@ -54,7 +54,8 @@ function figures(answer) {
   if (!served) return [el('p', {class: 'soft'}, 'The server says more at the end of an answer, which this one has not reached.')];
   const t = served.timings_ms, kv = served.kv, cache = served.cache;
   const perSecond = tokensPerSecond(answer);
-  const times = [`${duration(t.queue)} waiting`, `${duration(t.vision)} encoding images`, `${duration(t.prefill)} reading the prompt`,
+  const read = t.read ?? 0;  // answers of earlier releases count it as waiting
+  const times = [read >= 1 ? `${duration(read)} decoding files` : null, `${duration(Math.max(0, t.queue - read))} waiting`, `${duration(t.vision)} encoding images`, `${duration(t.prefill)} reading the prompt`,
     t.compress > 0 ? `${duration(t.compress)} choosing what to keep` : null, `${duration(t.decode)} answering`];
   return [
     facts([
