@@ -90,6 +90,29 @@ class Policies(ProgramTest):
                 stdin=f"{QUESTION}\nWhat is the DATE?\n/quit\n")
         self.assertEqual((p.returncode, p.stderr.count("KV: not compressed: the answer ended within 64 tokens; --kv draft compresses the prompt")), (0, 2), p.stderr)
 
+    def test_answers_that_were_not_compressed_say_so(self):
+        """Alone, in a batch beside others, from a server, of a client that left and of chat."""
+        why = "the answer ended within 64 tokens; kv draft compresses the prompt"
+        p = run("run", "-m", MODEL, "-i", PAGE, "--kv-budget", "0.1", "--temperature", "0", QUESTION)
+        self.assertRegex(p.stderr, r"KV 1\.2 MiB \(pointer@answer\+global\), not compressed: the answer ended within 64 tokens; --kv draft compresses the prompt\n$")
+        p = run("run", "-m", MODEL, "-i", PAGE, "--temperature", "0", QUESTION)
+        self.assertNotIn("not compressed", p.stderr)
+        lines = [{"kv": "auto"}, {}, {"kv_budget": 0.1, "ignore_eos": True, "max_tokens": 70}, {"kv": "snapkv", "kv_budget": 0.1}, {"kv_budget": 0.1, "max_tokens": 1}, {"kv": "pointer@answer:ahead=4+global"}, {"kv": "pointer@answer:ahead=30+global"}]
+        text = "".join(json.dumps({"prompt": QUESTION, "images": [str(PAGE)], "max_tokens": 16, "temperature": 0, **line}) + "\n" for line in lines)
+        found = [a["kv"].get("not_compressed") for a in self.lines_of("run", "-m", MODEL, "--requests", "-", "--batch", "7", stdin=text)]
+        self.assertEqual(found, [why, None, None, None, why, None, why.replace("64", "30")])
+        p = run("chat", "-m", MODEL, "--kv-budget", "0.3", "--max-tokens", "4", stdin="Hi\n/stats\n/quit\n")
+        self.assertIn("not compressed: the answer ended within 64 tokens; --kv draft", p.stderr)
+        server = ServerProcess([VLCACHE, "serve", "-m", MODEL, "--port", "0"])
+        self.addCleanup(server.kill)
+        asked = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 8, "vlcache": {"kv_budget": 0.1}}
+        gone = server.connect()
+        gone.request("POST", "/v1/chat/completions", json.dumps({**asked, "max_tokens": 3000, "ignore_eos": True}))
+        gone.close()
+        for kv, says in (({"kv_budget": 0.1}, why), ({}, None), ({"kv": "snapkv", "kv_budget": 0.1}, None)):
+            answer = json.loads(server.answer("POST", "/v1/chat/completions", {**asked, "vlcache": kv}).text)
+            self.assertEqual(answer["vlcache"]["kv"].get("not_compressed"), says)
+
     def test_very_small_budgets_are_read_back(self):
         says = {"2": "2: 2 slots per layer and kv head of {n}; expect wrong answers below 16; for two percent write 2%",
                 "0.5%": "0.5%: 0.5 % of the prompt, 1 slot per layer and kv head of {n}; expect wrong answers below 1 %",

@@ -5,8 +5,8 @@ import shutil
 from program import MODEL, PAGE, ProgramTest, run
 
 DEMO = MODEL / "demo/questions.jsonl"
-RUN = ("run", "-m", MODEL, "--temperature", "0", "--max-tokens", "16", "--requests")
-EVAL = ("eval", "-m", MODEL, "--kv", "streaming", "--kv-budget", "0.5", "--max-tokens", "16", "--data")
+RUN = ("run", "-m", MODEL, "--temperature", "0", "--max-tokens", "32", "--requests")
+EVAL = ("eval", "-m", MODEL, "--kv", "streaming", "--kv-budget", "0.5", "--max-tokens", "32", "--data")
 
 
 class QuestionFiles(ProgramTest):
@@ -48,14 +48,18 @@ class QuestionFiles(ProgramTest):
             file = self.write(name, text)
             self.fails(*RUN, file, says=[str(file), "expected requests, found no line"])
             self.fails(*EVAL, file, "-o", self.folder / "none", says=[str(file), "expected a JSON object {images, question, answer} on every line"])
-        self.fails("run", "-m", self.folder / "no-model", "--requests", self.folder / "none.jsonl", "--reuse", "off", says="no-model")
         self.fails("run", "-m", MODEL, "--requests", self.folder / "none.jsonl", says="none.jsonl: cannot be opened: No such file")
 
     def test_many_and_long_lines(self):
-        """Ten thousand that are no questions, and one of 10 MB, which is a text that no context holds."""
-        file = self.write("many.jsonl", '{"question": "Q", "prompt": "Q"}\n' * 10_000 + json.dumps({"question": "a " * 5_000_000, "answer": "x"}) + "\n" + json.dumps({"prompt": "Hi", "answer": "x"}))
+        """Ten thousand that are no questions, and one of 10 MB, which no context holds."""
+        many = '{"question": "Q", "prompt": "Q"}\n' * 10_000
+        last = json.dumps({"prompt": "Hi", "answer": "x"})
+        file = self.write("many.jsonl", many + json.dumps({"question": "a " * 5_000_000, "answer": "x"}) + "\n" + last)
         answers = self.lines_of(*RUN, file, "--batch", "2")
         self.assertEqual((len(answers), sum("error" in a for a in answers)), (10_002, 10_001))
-        self.assertRegex(answers[10_000]["error"], "^line 10001: .*context|^line 10001: .*tokens")
+        self.assertIn("line 10000: request: expected either question or prompt, found both", answers[9_999]["error"])
+        self.assertRegex(answers[10_000]["error"], "^line 10001: .*context")
+        file.write_text(many + json.dumps({"question": "a " * 5_000_000, "prompt": "Q"}) + "\n" + last)
         p = self.eval(file)
         self.assertEqual(p.stderr.count("left out: "), 10_001, p.stderr[-500:])
+        self.assertIn("## 1 questions", p.stdout)

@@ -302,6 +302,7 @@ TEST(AnswerFirst, StopTokensAndConstraintsEndItEarly) {
   EXPECT_EQ(ids_of(short_one), std::vector<int32_t>(all.begin(), all.begin() + static_cast<int64_t>(at) + 1));
   EXPECT_EQ(short_one.finish_reason, FinishReason::kStop);
   EXPECT_EQ(short_one.kv.n_before_acting, -1);
+  EXPECT_EQ(short_one.kv.acts_after_tokens, kFirst);
   constrained.constraint = std::make_unique<Only>();
   const GenerateResult counted = generate(*engine, std::move(constrained));
   ASSERT_EQ(counted.tokens.size(), 20u);

@@ -232,6 +232,7 @@ class Preempted : public testing::Test {
     EXPECT_EQ(found.result.preemptions.n_different, 0);
     EXPECT_EQ(found.result.kv.slots, expected.result.kv.slots);
     EXPECT_EQ(found.result.kv.n_before_acting, expected.result.kv.n_before_acting);
+    EXPECT_EQ(found.result.kv.acts_after_tokens, expected.result.kv.acts_after_tokens);
     for (size_t i = 0; i < found.result.tokens.size() && i < expected.result.tokens.size(); ++i) {
       EXPECT_NEAR(found.result.tokens[i].logprob, expected.result.tokens[i].logprob, 1e-3f) << "token " << i;
     }
