@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 
-.PHONY: build install uninstall demo test check tsan soak bench eval eval-wordpage clients lint format fuzz deps deps-test clean help
+.PHONY: build install uninstall demo test check readme tsan soak bench eval eval-wordpage clients lint format fuzz deps deps-test clean help
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -24,6 +24,9 @@ test: deps-test  ## everything CI checks: lint, unit, golden and end-to-end test
 
 check: deps-test  ## before every commit: lint of changed files, quick tests
 	@tools/check.sh
+
+readme: build  ## the documented commands that take longer than a test may (eval, tune reuse; a minute), with their output
+	@cd tests/e2e && VLCACHE_SLOW_COMMANDS=1 VLCACHE=$(CURDIR)/build/release/vlcache python3 -m unittest -v -k test_slow_ones test_documented
 
 tsan: deps-test  ## unit tests of all that threads share under ThreadSanitizer; writes tools/tsan-passed (8 minutes)
 	@tools/tsan.sh

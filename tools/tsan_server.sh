@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tests=("$@")
-[ $# -gt 0 ] || tests=(test_server test_access test_operations test_abuse test_answer_forms test_load test_docs)
+[ $# -gt 0 ] || tests=(test_server test_access test_operations test_abuse test_answer_forms test_load test_documented test_docs)
 tools/build.sh tsan-kernels vlcache
 reports=$(mktemp -d)
 trap 'rm -rf "$reports"' EXIT

@@ -1,4 +1,4 @@
-"""The `curl` lines of docs/server/README.md, as they stand there; the commands of docs/start.md; the generated tables of docs/models.md and the fixtures."""
+"""The commands of docs/start.md; the generated tables of docs/models.md and the fixtures."""
 import http.client
 import json
 import os
@@ -13,29 +13,9 @@ import unittest
 from program import MODEL, PAGE, ROOT, VLCACHE, ProgramTest, RedisServer, run
 from nginx import NGINX, Nginx
 from server import ServerProcess
-from test_server import Server, about
+from test_server import about
 
 DOCUMENTED = "http://127.0.0.1:8080"
-
-
-@unittest.skipIf(shutil.which("curl") is None, "curl is not installed")
-class Examples(Server):
-    FLAGS = ("--name", "tinydoc")
-
-    def test_documented_requests_are_answered(self):
-        lines = [line for line in (ROOT / "docs/server/README.md").read_text().splitlines() if line.startswith("curl ")]
-        routes = set()
-        for line in lines:
-            routes.add(re.search(DOCUMENTED + r"([^ ]*)", line)[1])
-            command = line.replace(DOCUMENTED, f"http://127.0.0.1:{self.port}").replace("curl ", "curl --fail-with-body ", 1)
-            p = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=60)
-            self.assertEqual(p.returncode, 0, f"{line}\n{p.stdout}{p.stderr}")
-            if '"stream": true' in line:
-                self.assertTrue(p.stdout.rstrip().endswith("data: [DONE]"), p.stdout)
-            elif "/metrics" not in line:
-                self.assertIsNone(json.loads(p.stdout).get("error"), p.stdout)
-        self.assertGreaterEqual(len(lines), 10)
-        self.assertTrue({"/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/completions", "/tokenize", "/metrics", "/v1/cache/stats"} <= routes)
 
 
 class Start(ProgramTest):

@@ -271,8 +271,8 @@ void add_eval_command(const Command& app) {
       .required();
   command.add("--restart", flags->restart, "Discard earlier results in that folder");
   command.footer(
-      "Example: vlcache eval -m DIR --data questions.jsonl --kv draft --kv snapkv --kv-budget 0.2,0.1 --find 0.98 -o "
-      "out");
+      "Example: vlcache eval -m models/tinydoc --data tests/fixtures/tinydoc/questions.jsonl --samples 100 --kv draft "
+      "--find 0.95 -o out/eval");
   command.run([flags] { run(*flags); });
 }
 

@@ -112,8 +112,8 @@ void add_inspect_command(const Command& app) {
       .value_name("FILE");
   command.add("--json", flags->json, "JSON file with the same data (default: not written)").value_name("FILE");
   command.footer(
-      "Example: vlcache inspect -m models/tinydoc -i page.png \"What is the TOTAL?\" --kv draft --kv-budget 0.1 -o "
-      "report.html");
+      "Example: vlcache inspect -m models/tinydoc -i models/tinydoc/demo/invoice.png \"What is the TOTAL?\" -o "
+      "out/kept.html");
   command.run([flags] { run(*flags); });
 }
 

@@ -339,7 +339,7 @@ void add_run_command(const Command& app) {
            "keep the order of the lines")
       .range(0, 4096)
       .show_default();
-  command.footer("Example: vlcache run -m models/tinydoc -i page.png \"What is the TOTAL?\"");
+  command.footer("Example: vlcache run -m models/tinydoc -i models/tinydoc/demo/invoice.png \"What is the TOTAL?\"");
   command.run([flags] { run(*flags); });
 }
 

@@ -255,7 +255,9 @@ void add_tune_reuse_command(const Command& tune_command) {
       .show_default();
   command.add("-o,--output", flags->output, "File of the plan (default: reuse_plan.json in the model's folder)")
       .value_name("FILE");
-  command.footer("Example: vlcache tune reuse -m models/tinydoc --data questions.jsonl");
+  command.footer(
+      "Example: vlcache tune reuse -m models/tinydoc --data models/tinydoc/demo/questions.jsonl -o "
+      "out/reuse_plan.json");
   command.run([flags] { tune(*flags); });
 }
 
