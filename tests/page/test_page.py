@@ -507,7 +507,8 @@ class Failures(PageTest):
             window.release = () => open();
         }""")
         hold, release = (lambda: self.page.evaluate("hold()")), (lambda: self.page.evaluate("release()"))
-        self.ask(DATE, PAGE)
+        self.say("Yes.")
+        self.ask(DATE)
         hold()
         self.attach(DEMO / "table.png", self.write("notes.md", "LAMP 12"))
         expect(attached).to_have_text(["reading table.png…×", "reading notes.md…×"])
@@ -548,7 +549,7 @@ class Failures(PageTest):
         self.send("LAMP 12 " * 3000)  # before it was counted
         expect(hint).to_contain_text("Shorten the question.")
         self.assertEqual(len(self.proxy.bodies), n)
-        self.proxy.script = [{"content": "Many."}]
+        self.say("Many.")
         self.context.route("**/tokenize", lambda route: route.abort())
         self.send("LAMP 13 " * 3000)  # nobody knows how long it is
         expect(self.page.locator(".answer .text")).to_have_text("Many.")
@@ -624,11 +625,12 @@ class Rendering(PageTest):
         self.assertEqual(links, [["https://a.example/p.png", "noopener noreferrer"]])
         self.assertEqual(text.locator("b, img, script, [style], [href^=javascript]").count(), 0)
         expect(text).to_contain_text("[bad](javascript:alert(1))")
+        self.check_tables_of_html()
 
-    def test_tables_of_html(self):
+    def check_tables_of_html(self):
         rows = ('<table border="1">\n<thead><tr><th>Item</th><th>Count</th><th colspan="2" onclick="alert(1)">Price</th></tr></thead>\n'
                 '<tbody><tr><td>Lamp<br><b>brass</b></td><td>12</td><td>$3^4$</td><td>EUR</td></tr><tr><td rowspan="2">Rope &amp; &lt;wire&gt;</td><td>96</td>')
-        self.say("<think>A <b>table</b>?</think>Here:\n\n", *(rows[i:i + 7] for i in range(0, len(rows), 7)))
+        self.say("<think>A <b>table</b>?</think>Here:\n\n", *(rows[i:i + 11] for i in range(0, len(rows), 11)))
         self.proxy.delay = 0.02
         self.page.evaluate("""() => {
             window.seen = new Set();
@@ -636,7 +638,7 @@ class Rendering(PageTest):
         }""")
         self.ask("Show me")
         self.assertEqual([text for text in self.page.evaluate("[...window.seen]") if "<t" in text or "colspan" in text or "</" in text], [])
-        text = self.page.locator(".answer .text")
+        text = self.page.locator(".answer .text").last
         expect(text.locator("td")).to_have_count(6)  # as far as it has come
         self.proxy.delay = 0
         self.say("<think>A <b>table</b>?</think>Here:\n\n", rows + "<td>3.10</td><td>EUR</td></tr>\n<tr><td>4</td><td>2.80</td><td>EUR</td></tr></tbody>\n</table>\n\nThe total is <b>435.75</b>.")
@@ -653,7 +655,7 @@ class Rendering(PageTest):
                          "Item\tCount\tPrice\t\nLamp brass\t12\t3^4\tEUR\nRope & <wire>\t96\t3.10\tEUR\n\t4\t2.80\tEUR")
         # A screen reader is told the text: neither tags nor thoughts.
         expect(self.page.locator("#status")).to_have_text("Answer: Here:\nItem, Count, Price.\nLamp brass, 12, 3^4, EUR.\nRope & <wire>, 96, 3.10, EUR.\n4, 2.80, EUR.\nThe total is 435.75.", use_inner_text=False)
-        self.say("<table>\n" + "<tr><td>1</td><td>2</td></tr>\n" * 5000 + "</table>\n\nDone.")
+        self.say("<table>\n" + "<tr><td>1</td><td>2</td></tr>\n" * 2500 + "</table>\n\nDone.")
         self.page.click("text=Regenerate")
         expect(text.locator("p").last).to_have_text("Done.")
         expect(text.locator("tr")).to_have_count(2000)
@@ -671,9 +673,9 @@ class Rendering(PageTest):
                 '[a](https://a.example/)', '[b](javascript:alert(1))', '**', '`', '$x$', '|a|\\n|-|\\n', '- ', '> ', '# ', '<think>', '</think>', '```', '\\n', '\\n\\n', 'a', ' ', '<', '>', '"', "'"];
             let seed = 11;
             const next = (n) => (seed = (seed * 48271) % 2147483647) % n;
-            const random = Array.from({length: 200}, () => Array.from({length: next(60)}, () => pieces[next(pieces.length)]).join(''));
-            const large = [`<table>${'<tr><td>1</td><td onclick=x>2</td></tr>'.repeat(50000)}</table>`, `${'<table><tr><td>'.repeat(10000)}x`, `<table><tr>${'<td colspan=1000>a</td>'.repeat(4000)}`,
-                `<table>${'<tr><td rowspan=1000 colspan=1000>a</td></tr>'.repeat(1500)}`];
+            const random = Array.from({length: 120}, () => Array.from({length: next(60)}, () => pieces[next(pieces.length)]).join(''));
+            const large = [`<table>${'<tr><td>1</td><td onclick=x>2</td></tr>'.repeat(25000)}</table>`, `${'<table><tr><td>'.repeat(10000)}x`, `<table><tr>${'<td colspan=1000>a</td>'.repeat(4000)}`,
+                `<table>${'<tr><td rowspan=1000 colspan=1000>a</td></tr>'.repeat(800)}`];
             const view = new MarkdownView(document.createElement('div')), names = new Set(), attributes = new Set();
             document.querySelector('#thread').append(view.node);
             let most = 0;
