@@ -91,14 +91,15 @@ export class Thread {
   }
 
   // Answers stay visible where the table that compares them does not fit below: from their beginning, or if they are
-  // longer than the view to their end.
+  // longer than the view their end with the table's first line.
   showCompared() {
     const compared = this.node.querySelector('.answers.two:last-of-type:has(.comparison)');
     if (!compared || this.end < this.conversation.messages.length) return;
-    const view = this.node.getBoundingClientRect(), bottom = this.after?.isConnected ? this.after.offsetHeight : 0;
-    const [first, last] = [compared.firstElementChild, compared.querySelector('.comparison').previousElementSibling].map((node) => node.getBoundingClientRect());
-    const above = first.top - view.top - kEdge, below = Math.max(first.bottom, last.bottom) + kVerdict - (view.bottom - bottom);
-    if (above < 0) this.node.scrollTop += Math.max(above, below);
+    const view = this.node.getBoundingClientRect(), end = view.bottom - (this.after?.isConnected ? this.after.offsetHeight : 0);
+    const answers = [...compared.querySelectorAll('.answer')].map((node) => node.getBoundingClientRect());
+    const top = answers[0].top - kEdge, bottom = Math.max(...answers.map((box) => box.bottom));
+    if (top >= view.top) return;
+    this.node.scrollTop += bottom - top <= end - view.top ? top - view.top : Math.max(top - view.top, bottom + kVerdict - end);
   }
 
   // Message `index` in the middle of the view.
