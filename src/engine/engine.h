@@ -11,6 +11,7 @@
 
 #include "cache/page_pools.h"
 #include "engine/calibration.h"
+#include "engine/compute_pace.h"
 #include "engine/kv_services.h"
 #include "engine/prompt/input_media.h"
 #include "engine/prompt/prompt.h"
@@ -113,6 +114,8 @@ class Engine {
   KvServices& kv() { return *kv_; }
   const KvServices& kv() const { return *kv_; }
   EngineCaches& caches() { return *caches_; }
+  // For the thread that computes.
+  ComputePace& pace() { return pace_; }
 
  private:
   Engine() = default;
@@ -133,6 +136,7 @@ class Engine {
   std::unique_ptr<EngineCaches> caches_;
   std::unique_ptr<KvServices> kv_;
   std::unique_ptr<Stepper> stepper_;
+  ComputePace pace_;
   double load_ms_ = 0;
 };
 

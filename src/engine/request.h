@@ -45,12 +45,27 @@ struct GenerateOptions {
   bool include_stop = false;           // the stop text or the request's stop token that ends the answer belongs to it
 };
 
+// How far a request is on the way to its first token.
+struct PromptProgress {
+  // Of all that is computed before: the encoder's layers, the prompt's, the policy's draft. 0 to 1; never falls; 1 at
+  // the first token alone. KV and images found in caches are no work.
+  double share = 0;
+  std::optional<double> seconds_left;  // none: not known yet
+  bool waiting = false;                // in the queue: other requests are computed first
+  int32_t n_done = 0, n_total = 0;     // prompt tokens, n_cached of them found in a cache; n_done never falls
+  int32_t n_cached = 0;
+  double ms = 0;  // since it began to compute, without waiting
+};
+
 // All optional. Called from the thread that drives the scheduler.
 struct GenerateCallbacks {
   std::function<void(std::string_view text)> on_text;               // complete UTF-8, in order
   std::function<void(const GeneratedToken& token)> on_token;        // before the text that it completes
   std::function<void(int32_t n_done, int32_t n_total)> on_prefill;  // prompt tokens
-  std::function<bool()> cancelled;                                  // asked before every step
+  // Until the first token: after every layer of the encoder and of a step, and before every step while it waits. An
+  // error that it throws ends the request.
+  std::function<void(const PromptProgress& progress)> on_progress;
+  std::function<bool()> cancelled;  // asked before every step
   // Chooses the next token instead of the sampler: of a given text, or random ones for timing. logits [vocab] may be
   // changed.
   std::function<int32_t(std::span<float> logits)> choose;

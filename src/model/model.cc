@@ -206,6 +206,14 @@ Model::Encoding Model::begin_encoding(const ImageTiles& image, VisionCapture* ca
   return {*this, image, capture, tile_by_tile};
 }
 
+double Model::encoding_flops(const ImageTiles& image) const {
+  if (!sees_images()) no_images(config_);
+  const VisionConfig& vision = *config_.vision;
+  const int64_t n_all = (image.height / vision.patch_size) * (image.width / vision.patch_size);
+  return encoder_->flops(image.n_tiles,
+                         image.kept ? std::ssize(image.kept->cells) * vision.merge * vision.merge : n_all);
+}
+
 Model::Encoding::Encoding(Model& model, const ImageTiles& image, VisionCapture* capture, bool tile_by_tile)
     : model_(model),
       image_(image),

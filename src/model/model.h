@@ -110,8 +110,9 @@ class Model {
   // The same in steps, between which anything else may be computed. The image must outlive it.
   class Encoding {
    public:
-    bool step();            // false: that was the last step
-    VisionOutput finish();  // after the last step
+    bool step();                                              // false: that was the last step
+    VisionOutput finish();                                    // after the last step
+    double share_done() const { return pass_.share_done(); }  // of encoding_flops()
 
    private:
     friend Model;
@@ -125,6 +126,8 @@ class Model {
     bool encoded_ = false;
   };
   Encoding begin_encoding(const ImageTiles& image, VisionCapture* capture = nullptr, bool tile_by_tile = false);
+  // FLOPs of the encoder's layers for this image, whose pixels are not read.
+  double encoding_flops(const ImageTiles& image) const;
   // The encoder's features before projection, [n_tiles * tokens per tile, feature_size], those of taps in `extra`; for
   // tests and tools.
   VisionOutput encode_features(const ImageTiles& image, VisionCapture* capture = nullptr);

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/contracts/layer_hooks.h"
+#include "base/function_ref.h"
 
 namespace vlcache {
 
@@ -30,6 +31,8 @@ struct StepInput {
                                         // layer
   KvAccess* kv = nullptr;
   LayerHooks* hooks = nullptr;  // may be null
+  // Called after every layer with the share of the range that is computed; must not throw. May be null.
+  const FunctionRef<void(double share)>* after_layer = nullptr;
   AttentionPattern pattern;
   LayerRange layers;
   Tensor logits;  // out: [logit_rows.size(), vocab] f32

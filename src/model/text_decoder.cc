@@ -152,6 +152,9 @@ void TextDecoder::forward(const StepInput& step) {
     if (rows_.n() == 0) return;
     mix_and_feed(layer);
     if (layer < std::ssize(step.addends)) add_addends(layer, step);
+    if (step.after_layer != nullptr) {
+      (*step.after_layer)(static_cast<double>(layer + 1 - step.layers.begin) / (end - step.layers.begin));
+    }
   }
   if (end < n_layers) {
     leave(step);

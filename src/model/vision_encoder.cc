@@ -77,6 +77,19 @@ int64_t VisionEncoder::tokens_per_tile(int64_t height, int64_t width) const {
   return (height / p) * (width / p) + config_.n_class_features();
 }
 
+double VisionEncoder::flops(int64_t n_tiles, int64_t n_patches) const {
+  const auto n = static_cast<double>(n_patches + config_.n_class_rows()), h = static_cast<double>(config_.hidden_size);
+  const auto side = static_cast<double>(config_.window / config_.patch_size);
+  const double n_mlp = config_.traits.gated_mlp ? 3 : 2;
+  const double weights = h * (4 * h + n_mlp * static_cast<double>(config_.ffn_size));
+  double sum = 0;
+  for (int32_t layer = 0; layer < config_.n_used_layers(); ++layer) {
+    const double seen = config_.windowed(layer) ? std::min(n, side * side) : n;
+    sum += n * (2 * weights + 4 * h * seen);
+  }
+  return static_cast<double>(n_tiles) * sum;
+}
+
 void VisionEncoder::reserve(int64_t n_rows) {
   if (n_rows <= capacity_) return;
   const int64_t element = dtype_bytes(backend_.compute_dtype()), h = config_.hidden_size;
@@ -256,6 +269,18 @@ bool VisionEncoder::Pass::step() {
   if (next_layer_ < n_layers) return true;
   next_layer_ = 0;
   return !all_begun();
+}
+
+double VisionEncoder::Pass::share_done() const {
+  double of_group = 1;  // after its last layer, until the next one begins
+  if (next_layer_ > 0 || next_part_ > 0) {
+    const bool windowed = encoder_.config_.windowed(next_layer_);
+    const size_t n_parts = (windowed ? group_->windowed_parts : group_->full_parts).size();
+    const double layers = next_layer_ + static_cast<double>(next_part_) / static_cast<double>(n_parts);
+    of_group = layers / static_cast<double>(encoder_.config_.n_used_layers());
+  }
+  const double n_done = static_cast<double>(group_->first_tile) + of_group * static_cast<double>(group_->n_tiles);
+  return n_done / static_cast<double>(std::max<int64_t>(pixels_.rows(), 1));
 }
 
 void VisionEncoder::forward(const VisionInput& input, const VisionFeatures& features, VisionCapture* capture) {

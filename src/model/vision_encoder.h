@@ -49,6 +49,8 @@ class VisionEncoder {
 
   // Feature rows per tile of this many pixels. Throws Error(kShape) for a size the encoder does not accept.
   int64_t tokens_per_tile(int64_t height, int64_t width) const;
+  // FLOPs of the layers, of `n_tiles` tiles of so many patches.
+  double flops(int64_t n_tiles, int64_t n_patches) const;
 
   // Encodes an image in steps, between which other work may run.
   class Pass {
@@ -58,6 +60,8 @@ class VisionEncoder {
     // Computes one more layer of one group of tiles, or a part of it where a single tile makes a group of many rows.
     // Returns false after the last step, when the features are complete.
     bool step();
+    // Of the layers of all tiles.
+    double share_done() const;
 
    private:
     friend VisionEncoder;

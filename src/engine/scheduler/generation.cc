@@ -25,6 +25,7 @@ Generation::Generation(Engine& engine, Request request)
       request_(std::move(request)),
       sequence_(request_.sequence),
       images_(engine, request_, result_),
+      progress_(engine, request_),
       begin_(request_.asked_at.value_or(Clock::now())) {
   result_.timings.queue_ms = ms_since(begin_);
   const GenerateOptions& options = request_.options;
@@ -104,8 +105,10 @@ bool Generation::takes_prefix() const { return request_.reuse.prefix && request_
 
 void Generation::start() {
   images_.search().start();
+  progress_.start();
   if (sequence_ == nullptr) {
-    select_image_tokens(engine_, *request_.policy, request_.prompt);
+    select_image_tokens(engine_, *request_.policy, request_.prompt, /*earlier=*/nullptr,
+                        [this](const ComputeWork& done) { progress_.encoded(done); });
     own_sequence_ = engine_.new_sequence(request_.prompt, request_.policy);
     sequence_ = own_sequence_.get();
   }
@@ -123,11 +126,13 @@ void Generation::start() {
   result_.cache.prefix_sources = prefix_load_.sources(n_found_);
   waiting_prompt_.reset();
   enter(computing());
+  progress_.begin(*sequence_, images_, n_found_);
 }
 
 std::vector<Request> Generation::take_origins() {
   std::vector<Request> origins = images_.take_origins();
   if (origins.empty()) return origins;
+  progress_.await_origins(origins, *sequence_);
   if (own_sequence_ != nullptr || prefix_load_.incomplete()) {
     release();
   } else {
@@ -243,6 +248,11 @@ void Generation::release() {
   kept_logits_.clear();
 }
 
+void Generation::encode(Deadline until) {
+  images_.encode(until, [this](const ComputeWork& done) { progress_.encoded(done); });
+  progress_.look(*sequence_, images_);
+}
+
 StepItem Generation::next_item(int32_t max_rows) {
   const StepLayers part = sequence_->next_runs(max_rows, runs_);
   ImagePlacement& reuse = *images_.reuse();
@@ -250,23 +260,27 @@ StepItem Generation::next_item(int32_t max_rows) {
   enter(preview ? RequestState::kPreview : computing());
   const bool all_logits =
       request_.callbacks.on_logits != nullptr && sequence_->in_prompt() && !sequence_->looks_ahead();
-  return {.sequence = sequence_,
-          .runs = runs_,
-          .all_logits = all_logits && !preview,
-          .images = images_.embeddings(),
-          .hooks = reuse.active() ? &reuse : nullptr,
-          .preview = preview,
-          .layers = part.layers,
-          .hidden = part.hidden};
+  const StepItem item{.sequence = sequence_,
+                      .runs = runs_,
+                      .all_logits = all_logits && !preview,
+                      .images = images_.embeddings(),
+                      .hooks = reuse.active() ? &reuse : nullptr,
+                      .preview = preview,
+                      .layers = part.layers,
+                      .hidden = part.hidden};
+  progress_.begin_step(item, images_);
+  return item;
 }
 
 void Generation::after_step(const StepItem& item, const Tensor& logits, double ms) {
   if (state_ == RequestState::kLookahead) {
     lookahead_ms_ += ms;
+    progress_.end_step(*sequence_, images_);
     return;
   }
   if (before_answer()) {
     if (!has_tokens()) result_.timings.prefill_ms += ms;
+    progress_.end_step(*sequence_, images_);
     if (state_ == RequestState::kPreview) return;
     if (request_.callbacks.on_prefill && !has_tokens()) {
       const int32_t n_prompt = sequence_->prompt_shape().n_tokens;
@@ -377,6 +391,7 @@ void Generation::choose(const Tensor& logits) {
   const Sequence& s = *sequence_;
   if (!s.in_prompt() && s.policy().keeps_kv()) images_.prompt_done();
   if (s.n_pending() > 0 || (logits.rows() == 0 && kept_logits_.empty())) return;
+  progress_.finish();
   if (request_.options.max_tokens == 0 && request_.given.empty()) {
     finish(FinishReason::kLength);
   } else if (!kept_logits_.empty()) {

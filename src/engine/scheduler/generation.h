@@ -12,6 +12,7 @@
 #include "engine/request.h"
 #include "engine/reuse/prefix_load.h"
 #include "engine/scheduler/image_jobs.h"
+#include "engine/scheduler/request_progress.h"
 #include "engine/scheduler/request_state.h"
 #include "reuse/prefix/prefix_tree.h"
 
@@ -31,6 +32,7 @@ class Generation {
   bool done() const { return state_ == RequestState::kFinished; }
   Sequence* sequence() { return sequence_; }  // null before start() of a request without one
   ImageJobs& images() { return images_; }
+  RequestProgress& progress() { return progress_; }
   bool has_tokens() const { return !result_.tokens.empty(); }
   bool cancelled() const { return request_.callbacks.cancelled && request_.callbacks.cancelled(); }
 
@@ -68,6 +70,8 @@ class Generation {
   // sequence's own. False: it had none.
   bool give_up_prefix();
 
+  // Continues with the first image to encode (ImageJobs::encode).
+  void encode(Deadline until);
   // What the next step is to compute: at most max_rows of its pending tokens. Valid until the next call.
   StepItem next_item(int32_t max_rows);
   // To be called after a step, in this order. The step took `ms` and has computed the item; `logits` of its rows, if
@@ -127,6 +131,7 @@ class Generation {
   std::unique_ptr<Sequence> own_sequence_;
   Sequence* sequence_;
   ImageJobs images_;
+  RequestProgress progress_;
   std::unique_ptr<WaitingPrompt> waiting_prompt_;  // null: not needed yet
   std::optional<std::vector<Element>> promised_;   // none: not needed yet
   int32_t n_found_ = INT32_MAX;                    // tokens that the prefix cache had

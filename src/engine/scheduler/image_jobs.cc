@@ -187,7 +187,16 @@ void ImageJobs::take_loaded() {
   result_.timings.vision_ms += ms_since(begin);
 }
 
-void ImageJobs::encode(Deadline until) {
+double ImageJobs::flops_left() const {
+  double flops = 0;
+  for (const size_t image : to_encode_) {
+    const double done = image == to_encode_.front() && encoding_ != nullptr ? encoding_->share_done() : 0;
+    flops += (1 - done) * engine_.model().encoding_flops(request_.prompt.images[image]);
+  }
+  return flops;
+}
+
+void ImageJobs::encode(Deadline until, const WorkTold& told) {
   CHECK(encodes());
   const size_t image = to_encode_.front();
   if (encoding_ == nullptr) {
@@ -203,9 +212,7 @@ void ImageJobs::encode(Deadline until) {
       encoding_ = std::make_unique<Model::Encoding>(engine_.model().begin_encoding(
           request_.prompt.with_pixels(image), /*capture=*/nullptr, /*tile_by_tile=*/until != kNoDeadline));
     }
-    bool more = true;
-    while ((more = encoding_->step()) && Clock::now() < until) {
-    }
+    const bool more = encode_steps(engine_, request_.prompt.images[image], *encoding_, until, told);
     if (!more) take_encoded(encoding_ms_ + ms_since(begin));
   } catch (...) {
     forget_encoding();

@@ -16,6 +16,7 @@
 #include "engine/reuse/image_charges.h"
 #include "engine/reuse/image_claims.h"
 #include "engine/reuse/image_placement.h"
+#include "engine/scheduler/encode_steps.h"
 
 namespace vlcache {
 
@@ -49,9 +50,11 @@ class ImageJobs {
   void take_loaded();
   // Whether there are images to encode, without which there is no next step.
   bool encodes() const { return !to_encode_.empty(); }
-  // Continues with the first of them, for at least one step of the encoder, until it is encoded or `until`. Throws
-  // Error.
-  void encode(Deadline until);
+  // Continues with the first of them, for at least one step of the encoder, until it is encoded or `until`. `told`: of
+  // every step. Throws Error.
+  void encode(Deadline until, const WorkTold& told);
+  // FLOPs of the encoder that are left for them.
+  double flops_left() const;
   // Whether a load is under way, at `until` at the latest, without which there is no next step.
   bool awaits_load(Deadline until);
   // The same for a step that may stall: it computes beside a load of KV, unless one has stalled before.

@@ -39,11 +39,15 @@ int32_t tile_around(const ImageTiles& image, const PixelRect& rect) {
   return -1;
 }
 
-ImageTokens encode(Engine& engine, const Policy& policy, const ImageTiles& image, VisionOutput& output) {
+ImageTokens encode(Engine& engine, const Policy& policy, const ImageTiles& image, VisionOutput& output,
+                   const WorkTold& told) {
   const ModelConfig& config = engine.model().config();
   std::vector<size_t> which;
   VisionCapture capture{.layers = layers_of(*config.vision, policy, which), .probs = {}};
-  output = engine.model().encode_image(image, &capture);
+  Model::Encoding encoding = engine.model().begin_encoding(image, &capture);
+  while (encode_steps(engine, image, encoding, kNoDeadline, told)) {
+  }
+  output = encoding.finish();
   ImageTokens tokens{.n_tiles = static_cast<int32_t>(image.n_tiles), .overview = static_cast<int32_t>(image.overview)};
   const int64_t n_heads = config.vision->n_heads, class_row = 1 - config.vision->n_class_features();
   const std::vector<TokenPlace> places = token_places(config, image);
@@ -135,8 +139,8 @@ void check_suits(const ModelConfig& config, const Policy& policy) {
   layers_of(*config.vision, policy, which);
 }
 
-std::vector<int32_t> select_image_tokens(Engine& engine, const Policy& policy, Prompt& prompt,
-                                         const Sequence* earlier) {
+std::vector<int32_t> select_image_tokens(Engine& engine, const Policy& policy, Prompt& prompt, const Sequence* earlier,
+                                         const WorkTold& told) {
   if (policy.vision_layers().empty() || prompt.selection) return {};
   check_suits(engine.model().config(), policy);
   const PromptShape shape = prompt.shape();
@@ -149,7 +153,7 @@ std::vector<int32_t> select_image_tokens(Engine& engine, const Policy& policy, P
   std::vector<ImageTokens> images;
   auto begin = Clock::now();
   for (size_t i = kept.size(); i < prompt.images.size(); ++i) {
-    images.push_back(encode(engine, policy, prompt.with_pixels(i), selection.outputs[i]));
+    images.push_back(encode(engine, policy, prompt.with_pixels(i), selection.outputs[i], told));
     prompt.let_pixels_go(i);
   }
   selection.vision_ms = ms_since(begin);

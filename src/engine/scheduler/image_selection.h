@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/scheduler/encode_steps.h"
 #include "engine/sequence/sequence.h"
 #include "policy/policy.h"
 
@@ -17,9 +18,10 @@ void check_suits(const ModelConfig& config, const Policy& policy);
 // If the policy chooses among image tokens and has not yet: encodes the prompt's images, lets it choose, shortens the
 // prompt to the chosen tokens (positions close up, where they are indices, spans name their rows) and sets its
 // `selection`. Images that `earlier`, the sequence that is to continue with the prompt, begins with keep the tokens
-// they have there. Returns the indices of the remaining tokens in the original prompt; empty: nothing was to be chosen.
-// Throws as check_suits, the encoder and Policy::select.
-std::vector<int32_t> select_image_tokens(Engine& engine, const Policy& policy, Prompt& prompt,
-                                         const Sequence* earlier = nullptr);
+// they have there. `told`: of every step of the encoder. Returns the indices of the remaining tokens in the original
+// prompt; empty: nothing was to be chosen. Throws as check_suits, the encoder and Policy::select.
+std::vector<int32_t> select_image_tokens(
+    Engine& engine, const Policy& policy, Prompt& prompt, const Sequence* earlier = nullptr,
+    const WorkTold& told = [](const ComputeWork&) {});
 
 }  // namespace vlcache

@@ -147,7 +147,7 @@ void Scheduler::plan() {
     Entry& entry = *running_[*plan_.encode];
     Deadline until = kNoDeadline;
     if (plan_.encode_ms) until = Clock::now() + std::chrono::microseconds(std::llround(1000 * *plan_.encode_ms));
-    attempt(entry, [&] { entry.generation->images().encode(until); });
+    attempt(entry, [&] { entry.generation->encode(until); });
     has_encoded_ = plan_.decodes;
     if (!plan_.decodes) {
       limits.encoded_now = true;
@@ -171,6 +171,7 @@ bool Scheduler::step() {
   admit();
   take_loaded();
   const bool acted = go_on_acting();
+  tell_waiting();
   plan();
   if (items_.empty()) {
     const auto encodes = [](const Entry& e) { return e.generation->state() == RequestState::kEncoding; };
@@ -179,9 +180,13 @@ bool Scheduler::step() {
   }
   const auto begin = Clock::now();
   try {
-    const std::span<const Tensor> logits = engine_.stepper().step(items_);
+    const std::span<const Tensor> logits = compute();
     const double ms = ms_since(begin);
     budget_.took(plan_.decodes, prompt_flops_, ms);
+    if (!plan_.decodes) {
+      const double fewest = kFewRows * engine_.model().config().text.layers_flops(0);
+      engine_.pace().took({.prompt = std::max(prompt_flops_, fewest)}, ms);
+    }
     for (size_t i = 0; i < items_.size(); ++i) {
       if (!owners_[i]->runs()) continue;  // preempted for a request before it: its logits are void
       act(*owners_[i], items_[i], logits[i], ms);
@@ -190,6 +195,22 @@ bool Scheduler::step() {
     recover(failure);
   }
   return true;
+}
+
+std::span<const Tensor> Scheduler::compute() {
+  const auto tell = [&](std::span<const int32_t> items, double share) {
+    for (const int32_t item : items) owners_[static_cast<size_t>(item)]->generation->progress().layers_done(share);
+  };
+  const LayersDone layers_done(tell);
+  const bool told = std::ranges::any_of(owners_, [](Entry* e) { return e->generation->progress().wanted(); });
+  return engine_.stepper().step(items_, told ? &layers_done : nullptr);
+}
+
+void Scheduler::tell_waiting() {
+  if (n_running() == 0) return;  // it waits for a tier's answer alone
+  for (Entry& entry : requests_) {
+    if (entry.waits()) attempt(entry, [&] { entry.generation->progress().wait(); });
+  }
 }
 
 // Policies that have begun to act continue: while others compute, as long as a step that decodes takes, so that these

@@ -90,6 +90,8 @@ class Scheduler {
   void start(Entry& entry);
   void look();
   void plan();
+  std::span<const Tensor> compute();
+  void tell_waiting();
   void act(Entry& entry, const StepItem& item, const Tensor& logits, double ms);
   bool go_on_acting();
   void recover(const StepFailed& failure);

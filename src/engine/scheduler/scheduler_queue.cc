@@ -157,8 +157,16 @@ void Scheduler::start(Entry& entry) {
 
 // Images without an origin are first computed by themselves, in requests of their own.
 bool Scheduler::let_origins_go_first(Entry& entry) {
+  size_t n_origins = 0;
   for (Request& origin : entry.generation->take_origins()) {
     const Sha256Digest image = image_keys(origin.prompt).at(0);
+    if (entry.generation->progress().wanted()) {
+      origin.callbacks.on_progress = [this, id = entry.id, i = n_origins++](const PromptProgress& progress) {
+        const auto served = std::ranges::find(requests_, id, &Entry::id);
+        if (served == requests_.end() || served->generation->done()) return;
+        served->generation->progress().origin_computes(i, progress.share);
+      };
+    }
     new_origins_.push_back({.id = next_id_++,
                             .generation = std::make_unique<Generation>(engine_, std::move(origin)),
                             .priority = entry.priority,

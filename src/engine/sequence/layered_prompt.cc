@@ -73,4 +73,9 @@ double LayeredPrompt::share_done() const {
   return (sum(begin_layer_) + static_cast<double>(n_rows_done_) * (end_layer() - begin_layer_)) / sum(n_layers());
 }
 
+double LayeredPrompt::n_rows_left() const {
+  const auto all = std::accumulate(rows_per_layer_.begin(), rows_per_layer_.end(), int64_t{0});
+  return (1 - share_done()) * static_cast<double>(all) / n_layers();
+}
+
 }  // namespace vlcache

@@ -48,6 +48,8 @@ class LayeredPrompt {
   void cut(std::span<const int32_t> kept);
   // Rows computed so far, over all layers, as a share of all that will be computed.
   double share_done() const;
+  // Rows that are left to compute, mean over the layers.
+  double n_rows_left() const;
   // Of the model's layers, those that the next step computes.
   double share_of_layers() const { return static_cast<double>(end_layer() - begin_layer_) / n_layers(); }
 

@@ -235,6 +235,11 @@ int32_t Sequence::n_prefilled() const {
   return tokens.begin + static_cast<int32_t>(layered_->share_done() * (tokens.end - tokens.begin));
 }
 
+double Sequence::n_prompt_left() const {
+  if (lookahead_.active) return static_cast<double>(std::ranges::count_if(lookahead_.tail.states, is_pending));
+  return layered_ == nullptr ? n_pending() : layered_->n_rows_left();
+}
+
 void Sequence::reset_hooks() {
   hooks_.reset();
   plan_.reset();

@@ -107,6 +107,8 @@ class Sequence {
   double next_share_of_layers() const { return layered_ == nullptr ? 1.0 : layered_->share_of_layers(); }
   // Of the prompt, for showing progress: tokens before the first pending one, or the equivalent number by layers done.
   int32_t n_prefilled() const;
+  // Of the prompt, without lookahead tokens: tokens that are left to compute, mean over the layers.
+  double n_prompt_left() const;
 
   // To be called after every step, before apply_policy(). True: lookahead tokens (lookahead.h) are pending after
   // the position where the policy acts; it needs their attention first, and the rest of the prompt waits. They are

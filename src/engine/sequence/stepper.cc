@@ -241,6 +241,9 @@ void Stepper::run_group(std::span<const StepItem> items, const StepItem& like) {
   in.addend_rows = addend_rows_;
   in.addends = addends_;
   kv_->begin(items, members_, ids_.size());
+  const auto tell = [this](double share) { (*layers_done_)(members_, share); };
+  const FunctionRef<void(double)> after_layer(tell);
+  if (layers_done_ != nullptr) in.after_layer = &after_layer;
   model_.forward(in);
   if (like.layers.end < text.n_layers) leave_hidden(items, in.x);
 
@@ -276,7 +279,8 @@ int32_t Stepper::to_blame() const {
   return seq < 0 ? blame_ : members_[static_cast<size_t>(seq)];
 }
 
-std::span<const Tensor> Stepper::step(std::span<const StepItem> items) {
+std::span<const Tensor> Stepper::step(std::span<const StepItem> items, const LayersDone* layers_done) {
+  layers_done_ = layers_done;
   done_.assign(items.size(), 0);
   results_.assign(items.size(), Tensor());
   blame_ = -1;

@@ -43,6 +43,10 @@ class StepFailed : public Error {
   int32_t item_;
 };
 
+// Told after every layer of a step: the items that have gone through it together, and the share of their layers that is
+// computed. Must not throw.
+using LayersDone = FunctionRef<void(std::span<const int32_t> items, double share)>;
+
 class Stepper {
  public:
   Stepper(Model& model, KvCodec codec);
@@ -52,7 +56,7 @@ class Stepper {
   // or none (if more of the prompt or more layers follow). Valid until the next step; may be changed. Sequences whose
   // attention pattern or layer range differs go through the model one group after the other. Policies have not acted
   // yet (Sequence::apply_policy). Throws StepFailed.
-  std::span<const Tensor> step(std::span<const StepItem> items);
+  std::span<const Tensor> step(std::span<const StepItem> items, const LayersDone* layers_done = nullptr);
 
  private:
   class StepKv;
@@ -82,6 +86,7 @@ class Stepper {
   Buffer logits_;                // [n_logit_rows, vocab] f32, of all groups
   int64_t n_logits_ = 0;         // returned in this step
   int32_t blame_ = -1;           // the item whose policy is being called
+  const LayersDone* layers_done_ = nullptr;
 };
 
 }  // namespace vlcache
