@@ -234,7 +234,8 @@ const std::array kFields = std::to_array<RequestField>({
      .fallback = "false"},
     {.name = "return_progress",
      .member = &F::return_progress,
-     .help = "Report in a stream how much of the prompt is computed: `\"prompt_progress\": {\"total\", \"processed\"}`",
+     .help = "Stream the progress: `prompt_progress` (`total`, `cache`, `processed`, `time_ms`), in tokens, and "
+             "`vlcache_progress` (`share`, `seconds_left`), of all work",
      .line = false,
      .body = Body::kOpenAi,
      .fallback = "false"},

@@ -580,7 +580,7 @@ void Api::answer_all(std::vector<Request> requests, std::unique_ptr<AnswerStyle>
       tell.on_token = [answer, index](const GeneratedToken& token) { answer->token(index, token); };
     }
     if (asked.stream() && asked.fields.return_progress.value_or(false) && i == 0) {
-      tell.on_prefill = [answer](int32_t n_done, int32_t n_total) { answer->progress(n_done, n_total); };
+      tell.on_progress = [answer](const PromptProgress& progress) { answer->progress(progress); };
     }
     all.push_back({std::move(requests[i]),
                    [answer, index](GenerateResult result) { answer->done(index, std::move(result)); },

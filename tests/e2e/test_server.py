@@ -183,9 +183,22 @@ class Answers(Server):
         body = about(PAGE, return_progress=True, cache_salt=f"progress {time.monotonic()}")
         events = self.events(body)
         progress = [e["prompt_progress"] for e in events if "prompt_progress" in e]
+        self.assertEqual({tuple(p) for p in progress}, {("total", "cache", "processed", "time_ms")})  # llama.cpp's
         self.assertEqual(progress[-1]["processed"], progress[-1]["total"])
-        self.assertEqual(sorted(p["processed"] for p in progress), [p["processed"] for p in progress])
-        self.assertTrue(all("prompt_progress" not in e for e in self.events(about(PAGE))))
+        for key in "processed", "time_ms":
+            self.assertEqual(sorted(p[key] for p in progress), [p[key] for p in progress])
+        told = [e["vlcache_progress"] for e in events if "prompt_progress" in e]
+        self.assertEqual(sorted(t["share"] for t in told), [t["share"] for t in told])
+        self.assertEqual([t["share"] for t in told if t["share"] == 1], [1])
+        self.assertEqual(told[-1], {"share": 1, "seconds_left": 0})
+        first = next(i for i, e in enumerate(events) if "prompt_progress" not in e)
+        self.assertTrue(all("prompt_progress" not in e for e in events[first:]))  # nothing after the first word
+        self.assertTrue(all("prompt_progress" not in e and "vlcache_progress" not in e for e in self.events(about(PAGE))))
+        words = lambda events: "".join(c["delta"].get("content", "") for e in events for c in e["choices"])
+        self.assertEqual(words(events), words(self.events(about(PAGE, cache_salt="told nothing"))))
+        again = [e["prompt_progress"] for e in self.events(body) if "prompt_progress" in e]
+        self.assertGreater(again[0]["cache"], 0)
+        self.assertEqual(again[-1]["processed"], progress[-1]["total"])
 
     def test_logprobs_in_streams(self):
         body = about(PAGE, logprobs=True, top_logprobs=2)

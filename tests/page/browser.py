@@ -113,11 +113,14 @@ class Proxy:
             client.wfile.write(event)
 
     def play(self, client):
-        """An answer of our own: each of `script` is a delta, or a whole event."""
+        """An answer of our own: each of `script` is a delta, a whole event, or a threading.Event to wait for."""
         client.send_response(200)
         client.send_header("content-type", "text/event-stream")
         client.end_headers()
         for item in self.script:
+            if isinstance(item, threading.Event):
+                item.wait(20)
+                continue
             event = item if "choices" in item else {"choices": [{"index": 0, "delta": item, "finish_reason": None}]}
             client.wfile.write(f"data: {json.dumps(event)}\n\n".encode())
             time.sleep(self.delay)

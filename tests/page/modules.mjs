@@ -369,12 +369,15 @@ const tests = {
     ]) assert.deepEqual(wrongField(error), expected);
   },
   progressInWords() {
-    const told = (done, ms, first = {done, ms}) => ({done, ms, total: 1000, first});
-    assert.deepEqual(words.readingState(null, 500), {text: 'Reading the question: 0 %', share: 0});
-    assert.equal(words.readingState(told(250, 2000), 2000).text, 'Reading the question: 25 %, about 6 s left');
-    assert.equal(words.readingState(told(500, 4000, {done: 250, ms: 2000}), 5000).text, 'Reading the question: 50 %, about 3 s left');
-    assert.equal(words.readingState(told(10, 6000), 6000).text, 'Reading the question: 1 %, about 10 min left');
-    assert.equal(words.readingState(told(1000, 9000), 9000).text, 'Reading the question: 100 %');
+    const told = (share, left, waiting = false) => ({share, left, waiting, ms: 2000});
+    assert.deepEqual(words.readingState(null, 500), {text: 'Reading the question', share: null});
+    assert.deepEqual(words.readingState(told(0.257, 6), 2000), {text: 'Reading the question: 25 %, about 6 s left', share: 0.257});
+    assert.equal(words.readingState(told(0.5, 4), 3000).text, 'Reading the question: 50 %, about 3 s left');
+    assert.equal(words.readingState(told(0.5, 4), 9000).text, 'Reading the question: 50 %');
+    assert.equal(words.readingState(told(0.01, 594), 2000).text, 'Reading the question: 1 %, about 10 min left');
+    assert.equal(words.readingState(told(0.1), 2000).text, 'Reading the question: 10 %');
+    assert.equal(words.readingState(told(1, 0), 2000).text, 'Reading the question: 100 %');
+    assert.deepEqual(words.readingState(told(0, undefined, true), 2000), {text: 'Waiting: the server is busy with other questions', share: null});
   },
   errorsNameNoFields() {
     for (const [error, said] of [

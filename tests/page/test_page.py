@@ -6,6 +6,7 @@ import re
 import shutil
 import struct
 import tempfile
+import threading
 import time
 import unittest
 import zlib
@@ -714,12 +715,33 @@ class Rendering(PageTest):
             text = self.page.evaluate("document.querySelector('.reading')?.innerText ?? ''").strip()
             if text and text not in seen:
                 seen.append(text)
-        percents = [int(text.split("question: ")[1].split(" %")[0]) for text in seen]
+        percents = [int(text.split("question: ")[1].split(" %")[0]) for text in seen if "%" in text]
         self.assertEqual(percents, sorted(percents))
         self.assertGreaterEqual(len(set(percents)), 4, seen)
         self.assertEqual(percents[-1], 100, seen)
         self.page.keyboard.press("Escape")
         self.wait_until_ended()
+
+    def test_progress_of_layers_and_while_waiting(self):
+        steps = [(None, "Reading the question", None), ({"share": 0, "waiting": True}, "Waiting: the server is busy with other questions", None),
+                 ({"share": 0.13, "seconds_left": 50}, re.compile("Reading the question: 13 %, about (50|4.) s left"), 0.13),
+                 ({"share": 0.434, "seconds_left": 300.5}, re.compile("Reading the question: 43 %, about [56] min left"), 0.434),
+                 ({"share": 0.5}, "Reading the question: 50 %", 0.5), ({"share": 1, "seconds_left": 0}, "Reading the question: 100 %", 1)]
+        gates = [threading.Event() for _ in steps]
+        self.proxy.script = []
+        for gate, (told, _, _) in zip(gates, steps):
+            if told:
+                event = {"choices": [{"index": 0, "delta": {}, "finish_reason": None}], "prompt_progress": {"total": 279, "cache": 0, "processed": 0, "time_ms": 5}, "vlcache_progress": told}
+                self.proxy.script.append(event)
+            self.proxy.script.append(gate)
+        self.proxy.script.append({"content": "It is 7."})
+        self.send("What?")
+        for gate, (_, text, share) in zip(gates, steps):
+            expect(self.page.locator(".reading")).to_have_text(text)
+            self.assertEqual(self.page.evaluate("(() => { const bar = document.querySelector('.reading progress'); return bar.hasAttribute('value') ? bar.value : null; })()"), share)
+            gate.set()
+        self.wait_until_ended()
+        expect(self.page.locator(".reading")).to_have_count(0)
 
     def test_a_long_conversation_is_in_the_document_in_part(self):
         n = 10_000

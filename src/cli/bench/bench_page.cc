@@ -76,7 +76,7 @@ PageRow measure(Engine& engine, const ImageProcessor& processor, const PageFlags
     request.policy = parse_policy("full");
     request.reuse = {.encoder = false, .prefix = false};
     request.options = {.max_tokens = flags.n_gen + 1, .ignore_eos = true};
-    request.callbacks.on_prefill = [&](int32_t n_done, int32_t n_total) { bar.update(n_done, n_total); };
+    request.callbacks.on_progress = [&](const PromptProgress& p) { bar.show(p.share, p.seconds_left); };
     request.callbacks.cancelled = interrupted;
     const GenerateResult result = generate(engine, std::move(request));
     if (interrupted()) throw Interrupted();

@@ -417,7 +417,7 @@ std::string Conversation::answer(Prompt next) {
   ProgressBar bar("reading");
   request.sequence = sequence_.get();
   request.callbacks.cancelled = interrupted;
-  request.callbacks.on_prefill = [&](int32_t done, int32_t total) { bar.update(done, total); };
+  request.callbacks.on_progress = [&](const PromptProgress& p) { bar.show(p.share, p.seconds_left); };
   AnswerPrinter printer(options_.printing);
   request.callbacks.on_text = [&](std::string_view text) {
     bar.clear();

@@ -53,7 +53,7 @@ void run(const LogitsFlags& flags) {
   const Tensor logits(storage.data(), DType::kF32, {n_kept, vocab});
   ProgressBar bar("computing");
   request.options.max_tokens = 0;
-  request.callbacks.on_prefill = [&](int32_t done, int32_t total) { bar.update(done, total); };
+  request.callbacks.on_progress = [&](const PromptProgress& p) { bar.show(p.share, p.seconds_left); };
   request.callbacks.on_logits = [&](int32_t first, const Tensor& rows) {
     for (int64_t i = std::max<int64_t>(0, dropped - first); i < rows.rows(); ++i)
       std::copy_n(rows.row<float>(i), vocab, logits.row<float>(first + i - dropped));

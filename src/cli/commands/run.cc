@@ -66,6 +66,7 @@ void print_line(const nlohmann::ordered_json& json) {
 void run_one(Engine& engine, const RunFlags& flags, const std::vector<VideoPath>& videos, const RequestFields& fields,
              RequestBuilder& builder) {
   ProgressBar bar("reading the prompt");
+  bar.begin();
   Prompt prompt = prepare(engine, {.prompt = flags.prompt,
                                    .images = flags.media.images,
                                    .videos = videos,
@@ -74,13 +75,14 @@ void run_one(Engine& engine, const RunFlags& flags, const std::vector<VideoPath>
                                    .raw = flags.raw,
                                    .pdf_text = *fields.pdf_text,
                                    .image_options = image_options(fields)});
+  bar.clear();
   if (!*fields.query_aware && prompt.spans.empty()) {
     std::fprintf(stderr, "--query-aware off: the prompt has no image; the policy acts after the whole prompt\n");
   }
   warn_of_small_budget(flags.model, prompt.n_tokens());
   Request request = builder.request(std::move(prompt), fields);
   request.callbacks.cancelled = interrupted;
-  request.callbacks.on_prefill = [&](int32_t done, int32_t total) { bar.update(done, total); };
+  request.callbacks.on_progress = [&](const PromptProgress& p) { bar.show(p.share, p.seconds_left); };
   AnswerPrinter printer({.plain = flags.plain});
   request.callbacks.on_text = [&](std::string_view text) {
     bar.clear();

@@ -11,6 +11,7 @@ namespace vlcache {
 namespace {
 constexpr int kWidth = 30;
 constexpr std::chrono::milliseconds kBarInterval{250}, kLineInterval{10000};
+constexpr double kLongest = 1e6;  // seconds; more would overflow the clock
 
 void draw_bar(const std::string& label, double share, const std::string& after) {
   const int filled = static_cast<int>(share * kWidth);
@@ -24,11 +25,13 @@ double share_of(int64_t done, int64_t total) {
   return total > 0 ? std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0) : 0;
 }
 
-// "", or the time left at the pace so far.
-std::string time_left(double share, std::chrono::steady_clock::duration passed) {
-  const double seconds = std::chrono::duration<double>(passed).count();
-  if (share <= 0.02 || seconds < 2) return "";
-  const double left = seconds / share - seconds;
+// Seconds at the pace so far; below 1: it is too early to say.
+double seconds_left(double share, double seconds_passed) {
+  return share <= 0.02 || seconds_passed < 2 ? 0 : seconds_passed / share - seconds_passed;
+}
+
+std::string time_left(double left) {
+  if (left < 1) return "";
   return left < 90 ? format(", about %.0f s left", left) : format(", about %.0f min left", left / 60);
 }
 
@@ -46,7 +49,7 @@ Progress::~Progress() {
   pause();
 }
 
-void Progress::update(const std::string& label, int64_t done, int64_t total) {
+void Progress::update(const std::string& label, int64_t done, int64_t total, std::optional<double> seconds_left) {
   const std::lock_guard lock(mutex_);
   if (label != label_) {
     label_ = label;
@@ -54,6 +57,10 @@ void Progress::update(const std::string& label, int64_t done, int64_t total) {
   }
   done_ = done;
   total_ = total;
+  end_.reset();
+  if (!seconds_left) return;
+  const std::chrono::duration<double> left(std::min(*seconds_left, kLongest));
+  end_ = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::milliseconds>(left);
 }
 
 void Progress::pause() {
@@ -78,11 +85,12 @@ void Progress::run() {
 // With the mutex held.
 void Progress::print() {
   const double share = share_of(done_, total_);
-  const auto passed = std::chrono::steady_clock::now() - phase_begin_;
-  const std::string left = time_left(share, passed);
+  const auto now = std::chrono::steady_clock::now();
+  const double passed = std::chrono::duration<double>(now - phase_begin_).count();
+  const double seconds = end_ ? std::chrono::duration<double>(*end_ - now).count() : seconds_left(share, passed);
+  const std::string left = time_left(seconds);
   if (total_ <= 0) {
-    const std::string seconds = format("%.0f s", std::chrono::duration<double>(passed).count());
-    std::fprintf(stderr, on_terminal_ ? "\r%s ... %s\x1b[K" : "%s: %s\n", label_.c_str(), seconds.c_str());
+    std::fprintf(stderr, on_terminal_ ? "\r%s ... %.0f s\x1b[K" : "%s: %.0f s\n", label_.c_str(), passed);
     drawn_ = on_terminal_;
   } else if (on_terminal_) {
     draw_bar(label_, share, left + "\x1b[K");

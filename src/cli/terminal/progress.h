@@ -2,9 +2,11 @@
 #pragma once
 
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -21,7 +23,8 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   // Of the phase `label`; the first call with another label begins it. total 0: not known, the time passed is shown.
-  void update(const std::string& label, int64_t done, int64_t total);
+  // seconds_left: none: estimated from the phase so far.
+  void update(const std::string& label, int64_t done, int64_t total, std::optional<double> seconds_left = {});
   // Stops printing until the next update.
   void pause();
 
@@ -36,7 +39,8 @@ class Progress {
   std::string label_;  // empty: nothing to print
   int64_t done_ = 0, total_ = 0;
   std::chrono::steady_clock::time_point phase_begin_;
-  std::thread thread_;  // the last member: it uses the others
+  std::optional<std::chrono::steady_clock::time_point> end_;  // as the caller expects it
+  std::thread thread_;                                        // the last member: it uses the others
 };
 
 // Of work with one phase.
@@ -47,9 +51,15 @@ class ProgressBar {
   void update(int64_t done, int64_t total) {
     if (total > 0) progress_.update(label_, done, total);
   }
+  // Before it is known how much there is to do.
+  void begin() { progress_.update(label_, 0, 0); }
+  void show(double share, std::optional<double> seconds_left) {
+    progress_.update(label_, std::llround(share * kParts), kParts, seconds_left);
+  }
   void clear() { progress_.pause(); }
 
  private:
+  static constexpr int64_t kParts = 1000;
   std::string label_;
   Progress progress_;
 };

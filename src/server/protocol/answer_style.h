@@ -28,8 +28,8 @@ class AnswerStyle {
   virtual std::string text(int index, std::string_view text) = 0;
   // More of the thought before the answer's text.
   virtual std::string thought(int /*index*/, std::string_view /*text*/) { return ""; }
-  // n_done of the prompt's n_total tokens are computed or reused.
-  virtual std::string progress(int /*n_done*/, int /*n_total*/) { return ""; }
+  // How far the work before the first token is.
+  virtual std::string progress(const PromptProgress& /*progress*/) { return ""; }
   // A token of answer `index`, before the text that it completes; for styles that report log probabilities.
   virtual void token(int /*index*/, const GeneratedToken& /*token*/) {}
   virtual std::string calls(int index, std::span<const ToolCall> calls) = 0;

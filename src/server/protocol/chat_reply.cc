@@ -60,6 +60,17 @@ OrderedJson running_usage_json(int64_t n_prompt, int64_t n_completion) {
   return {{"prompt_tokens", n_prompt}, {"completion_tokens", n_completion}, {"total_tokens", n_prompt + n_completion}};
 }
 
+void add_progress(OrderedJson& event, const PromptProgress& progress) {
+  event["prompt_progress"] = {{"total", progress.n_total},
+                              {"cache", progress.n_cached},
+                              {"processed", progress.n_done},
+                              {"time_ms", std::llround(progress.ms)}};
+  const auto rounded = [](double value, double places) { return std::round(value * places) / places; };
+  OrderedJson& own = event["vlcache_progress"] = {{"share", rounded(progress.share, 1e4)}};
+  if (progress.seconds_left) own["seconds_left"] = rounded(*progress.seconds_left, 10);
+  if (progress.waiting) own["waiting"] = true;
+}
+
 OrderedJson logprobs_json(std::span<const GeneratedToken> tokens, const Tokenizer& tokenizer) {
   OrderedJson content = OrderedJson::array();
   for (const GeneratedToken& token : tokens) {

@@ -29,6 +29,9 @@ struct AnswerHead {
 nlohmann::ordered_json usage_json(std::span<const GenerateResult> results);
 // Of an answer so far, in an event of its stream.
 nlohmann::ordered_json running_usage_json(int64_t n_prompt, int64_t n_completion);
+// Adds to an event: prompt_progress, llama.cpp's, in tokens; vlcache_progress: of all the work before the first token,
+// {share, seconds_left if it is known, waiting if so}.
+void add_progress(nlohmann::ordered_json& event, const PromptProgress& progress);
 // The thought before an answer and the calls in its text; the rest is its content.
 struct AnswerText {
   std::string thought, content;

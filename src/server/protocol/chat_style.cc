@@ -26,9 +26,9 @@ class ChatStyle final : public AnswerStyle {
   }
   // Each answer's role is sent with its first words: clients measure the time of the first chunk.
   std::string begin() override { return ""; }
-  std::string progress(int n_done, int n_total) override {
+  std::string progress(const PromptProgress& progress) override {
     OrderedJson json = chunk_json(head_, 0, OrderedJson::object(), "");
-    json["prompt_progress"] = {{"total", n_total}, {"processed", n_done}};
+    add_progress(json, progress);
     return event_of(0, std::move(json));
   }
   void token(int index, const GeneratedToken& token) override {

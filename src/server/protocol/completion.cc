@@ -130,10 +130,10 @@ class CompletionStyle final : public AnswerStyle {
     return json;
   }
   std::string begin() override { return ""; }
-  std::string progress(int n_done, int n_total) override {
+  std::string progress(const PromptProgress& progress) override {
     OrderedJson json = completion_head(head_);
     json["choices"] = OrderedJson::array();
-    json["prompt_progress"] = {{"total", n_total}, {"processed", n_done}};
+    add_progress(json, progress);
     return event_of(0, std::move(json));
   }
   void token(int index, const GeneratedToken& token) override {

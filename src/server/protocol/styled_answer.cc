@@ -1,5 +1,6 @@
 #include "server/protocol/styled_answer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "server/http/json_reply.h"
@@ -7,6 +8,9 @@
 
 namespace vlcache {
 namespace {
+
+// Between two events of progress, and before the first: short waits need none.
+constexpr std::chrono::milliseconds kProgressInterval{100};
 
 void begin_stream(HttpReply& reply, const AnswerStyle& style) {
   reply.begin({.status = 200, .content_type = "text/event-stream", .headers = {}, .body = ""}, style.heartbeat());
@@ -21,7 +25,8 @@ StyledAnswer::StyledAnswer(std::unique_ptr<AnswerStyle> style, const ChatRequest
       stream_(asked.stream()),
       reply_(std::move(reply)),
       may_call_(asked.tools.may_call()),
-      include_thoughts_(asked.include_thoughts) {
+      include_thoughts_(asked.include_thoughts),
+      told_at_(Clock::now()) {
   if (!asked.stream()) return;
   readers_.resize(n_answers, {ThoughtReader(asked.thoughts, asked.in_thought),
                               ToolCallReader(asked.call_syntax, asked.tools.names(), asked.calls_are_held(),
@@ -39,7 +44,14 @@ void StyledAnswer::text(int index, std::string_view text) {
   say(index, readers_[static_cast<size_t>(index)].thoughts.push(text));
 }
 
-void StyledAnswer::progress(int n_done, int n_total) { write(style_->progress(n_done, n_total)); }
+void StyledAnswer::progress(const PromptProgress& progress, Clock::time_point now) {
+  const bool computed =
+      progress.n_done > std::max(told_.n_done, progress.n_cached) || (progress.share == 1 && told_.share < 1);
+  if (!computed && now - told_at_ < kProgressInterval) return;
+  told_at_ = now;
+  told_ = progress;
+  write(style_->progress(progress));
+}
 
 void StyledAnswer::token(int index, const GeneratedToken& token) { style_->token(index, token); }
 

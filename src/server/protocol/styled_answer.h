@@ -18,7 +18,8 @@ class StyledAnswer {
 
   // Called once the request is accepted; after that, the inference thread alone calls the members.
   void begin();
-  void progress(int n_done, int n_total);
+  // Passed on when more of the prompt's tokens are computed, else ten times a second at most.
+  void progress(const PromptProgress& progress, Clock::time_point now = Clock::now());
   void token(int index, const GeneratedToken& token);
   void text(int index, std::string_view text);
   void done(int index, GenerateResult result);
@@ -42,6 +43,9 @@ class StyledAnswer {
   std::vector<Reader> readers_;  // by answer, of a stream
   std::map<int, GenerateResult> results_;
   std::optional<Error> error_;
+  // The progress that was passed on last, and when; or when the answer began.
+  Clock::time_point told_at_;
+  PromptProgress told_;
 };
 
 // A stream that begins and says at once that it has failed.

@@ -214,9 +214,9 @@ export class Chat {
   take(answer, event, ms) {
     if (event.usage) answer.usage = event.usage;
     if (event.vlcache) answer.served = event.vlcache;
-    if (event.prompt_progress) {
-      const told = {done: event.prompt_progress.processed, ms};
-      answer.progress = {...told, total: event.prompt_progress.total, first: answer.progress?.first ?? told};
+    if (event.vlcache_progress) {
+      const {share, seconds_left: left, waiting = false} = event.vlcache_progress;
+      answer.progress = {share, left, waiting, ms};
     }
     for (const choice of event.choices) {
       const {content, reasoning_content: thought} = choice.delta;

@@ -264,7 +264,8 @@ export class Thread {
     view.reading ??= el('div', {class: 'reading'}, el('progress', {max: 1, 'aria-label': 'Reading the question'}), el('span', {class: 'soft'}));
     const waits = answer.begun === null;
     const {text, share} = readingState(answer.progress, performance.now() - answer.begun);
-    view.reading.firstChild.value = share;
+    if (share === null) view.reading.firstChild.removeAttribute('value');
+    else view.reading.firstChild.value = share;
     view.reading.firstChild.hidden = waits;
     view.reading.lastChild.textContent = waits ? kWaits[view.number] : text;
     if (!view.reading.isConnected) view.body.append(view.reading);

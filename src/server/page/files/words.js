@@ -144,13 +144,13 @@ function markCommon(x, y, head, n, m, inX, inY) {
 
 // ---- while a prompt is read ------------------------------------------------------------------------------------------
 
-// `progress`: {done, total, ms: when that was told, first: the {done, ms} told first}, or null: nothing was told;
-// times since the question was sent. What to say at `ms`: {text, share}.
+// `progress`: {share, left: seconds or undefined, waiting, ms: when that was told}, null before the first; times since
+// the question was sent. The words at `ms`: {text, share: null if it is not known}.
 export function readingState(progress, ms) {
-  if (!progress || progress.total === 0) return {text: 'Reading the question: 0 %', share: 0};
-  const share = progress.done / progress.total;
-  const since = progress.first.done < progress.done ? progress.first : {done: 0, ms: 0};
-  const left = ((progress.total - progress.done) * (progress.ms - since.ms)) / Math.max(1, progress.done - since.done) - (ms - progress.ms);
-  const time = share < 1 && left >= 500 ? `, ${left < 60000 ? `about ${Math.ceil(left / 1000)} s` : `about ${Math.ceil(left / 60000)} min`} left` : '';
+  if (!progress) return {text: 'Reading the question', share: null};
+  const {share, left, waiting} = progress;
+  if (waiting) return {text: 'Waiting: the server is busy with other questions', share: share || null};
+  const rest = left === undefined ? 0 : 1000 * left - (ms - progress.ms);
+  const time = share < 1 && rest >= 500 ? `, ${rest < 60000 ? `about ${Math.ceil(rest / 1000)} s` : `about ${Math.ceil(rest / 60000)} min`} left` : '';
   return {text: `Reading the question: ${Math.floor(100 * share)} %${time}`, share};
 }
