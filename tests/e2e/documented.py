@@ -135,7 +135,7 @@ SEEN = {
         Seen(f"curl -s {URL}/v1/completions -d …", output=('"object":"text_completion"', )),
         Seen(f"curl -s {URL}/tokenize -d …", output=(r'"tokens":\[\d', )),
         Seen(f"curl -s {URL}/v1/cache/stats", output=('"prefix"', )),
-        Seen(f"curl -s {URL}/v1/cache/entries", output=('"entries"', )),
+        Seen(f"curl -s {URL}/v1/cache/entries", output=('"kv_bytes":[1-9]', )),
         Seen(f"curl -s {URL}/metrics", output=("vllm:num_requests_running", )),
         Seen(f"curl -s -X POST {URL}/v1/cache/reset"),
     ],
