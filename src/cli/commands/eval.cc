@@ -262,8 +262,8 @@ void add_eval_command(const Command& app) {
       .show_default();
   command
       .add("--find", flags->find,
-           "Share of the full cache's right answers to keep, and the smallest budget of each policy that does "
-           "(default: 0.98, one budget); needs 59 questions without a loss for 0.95, 149 for 0.98, 299 for 0.99")
+           "Share of the full cache's right answers that a budget must keep; also lists each policy's smallest such "
+           "budget (default: 0.98, without the list). Without a loss, 0.95 needs 59 questions, 0.98 149, 0.99 299")
       .value_name("SHARE")
       .range(0.0, 0.9999);
   command.add("-o,--output", flags->output, "Folder of the results; an interrupted evaluation resumes from it")
