@@ -169,7 +169,7 @@ class Packed(ProgramTest):
             self.assertEqual(len(list((self.folder / place / "vlcache/packed").iterdir())), 1)
         p = run(*ask, env={"XDG_CACHE_HOME": "", "HOME": "", "VLCACHE_PACKED_CACHE": ""})
         self.assertEqual(json.loads(p.stdout)["weights"]["packed_file"], "off")
-        self.assertIn("packed weights: not stored: no home folder", p.stderr)
+        self.assertIn("packed weights: not stored: no home folder; --packed-cache DIR names a folder, --packed-cache off hides this line", p.stderr)
 
     def test_files_are_listed_and_cleared(self):
         packed = ("cache", "--packed", "--packed-cache", self.place)

@@ -34,7 +34,7 @@ PackedCacheOptions packed_cache(const std::string& value) {
   if (value.empty()) {
     const std::filesystem::path cache = user_folder("XDG_CACHE_HOME", ".cache");
     options.folder = cache.empty() ? cache : cache / "vlcache" / "packed";
-    options.off_reason = "no home folder; --packed-cache DIR names another, off says no more of it";
+    options.off_reason = "no home folder; --packed-cache DIR names a folder, --packed-cache off hides this line";
     return options;
   }
   const FolderLimit limit = parse_folder_limit("--packed-cache", value);
