@@ -26,7 +26,7 @@ struct CacheTotals {
   Cache image_kv;  // of images that no cached prefix contained
   Cache encoder;   // of images whose embeddings were needed
   int64_t n_images_in_prefixes = 0, n_image_tokens_in_prefixes = 0;  // that a cached prefix contained
-  double saved_ms = 0;                                               // that computing the found prefixes would have cost
+  double saved_ms = 0;  // that computing the found prefixes would have cost
   int64_t max_bytes = 0;
   std::vector<TierChain::State> tiers;
   PrefixSaver::FirstUseStats first_use;
