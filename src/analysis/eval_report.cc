@@ -48,19 +48,28 @@ std::string chart(const EvalTable& table) {
 }
 
 // "<tr>" with the name of a line.
-std::string row_begin(const EvalLine& line, bool best = false) {
-  return std::string(best ? "<tr class=\"best\">" : "<tr>") + cell(line.kv) + cell(line.budget);
+std::string row_begin(const EvalLine& line) { return "<tr>" + cell(line.kv) + cell(line.budget); }
+
+// The same in one cell, whose text a narrow screen breaks between the parts of a policy.
+std::string narrow_row_begin(const EvalLine& line, bool best) {
+  std::string name;
+  for (const char c : escape_html(line.kv)) {
+    name += c;
+    if (c == '+' || c == '@' || c == '/') name += "<wbr>";
+  }
+  return std::string(best ? "<tr class=\"best\">" : "<tr>") + "<td>" + name +
+         (line.budget.empty() ? "" : " at " + escape_html(line.budget)) + "</td>";
 }
 
 // The verdicts, a row per policy and budget, in columns that a phone has room for; line `best` is marked.
 std::string verdict_table(const EvalTable& table, size_t best) {
   std::string text =
-      "<div class=\"wide\"><table class=\"narrow\"><tr><th>policy</th><th>budget</th><th>lost</th><th>kept, at "
+      "<div class=\"wide\"><table class=\"narrow\"><tr><th>policy and budget</th><th>lost</th><th>kept, at "
       "least</th><th>KV bytes</th><th>" +
       goal_heading(table) + "</th></tr>";
   for (size_t i = 0; i < table.lines.size(); ++i) {
     const EvalLine& line = table.lines[i];
-    text += row_begin(line, i == best);
+    text += narrow_row_begin(line, i == best);
     if (line.n == 0) {
       text += "<td colspan=\"4\" class=\"text\">– " + escape_html(line.error) + "</td></tr>";
       continue;

@@ -34,7 +34,7 @@ tr.best td { background: var(--mark); font-weight: 600; } tr.best td:first-child
 table { border-collapse: collapse; font-size: 0.9rem; font-variant-numeric: tabular-nums; }
 th, td { padding: 0.3rem 0.6rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
 th { background: var(--panel); white-space: normal; vertical-align: bottom; } th:first-child, td:first-child, .text { text-align: left; }
-@media (max-width: 600px) { table.narrow { font-size: 0.8rem; } table.narrow :is(th, td) { padding: 0.3rem; white-space: normal; overflow-wrap: anywhere; } table.narrow td:first-child { min-width: 6.5em; } table.narrow td:last-child { min-width: 6em; } }
+@media (max-width: 600px) { table.narrow { font-size: 0.8rem; } table.narrow :is(th, td) { padding: 0.3rem; } table.narrow td:is(:first-child, :last-child) { white-space: normal; } }
 td.text { white-space: normal; min-width: 10rem; overflow-wrap: anywhere; }
 details { margin: 0.5rem 0; } summary { cursor: pointer; } summary.section { font-size: 1.2rem; font-weight: 600; margin-top: 2rem; } .wrong { color: #c0392b; } .right { color: #1e8449; }
 @media (prefers-color-scheme: dark) { .wrong { color: #ff7b72; } .right { color: #56d364; } }
