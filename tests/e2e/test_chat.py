@@ -165,7 +165,7 @@ class Chat(ProgramTest):
         file = json.loads(saved.read_text())
         self.assertEqual(file["system"], "Be brief.")
         self.assertEqual([m["role"] for m in file["messages"]], ["user", "assistant"])
-        self.assertEqual(file["messages"][1]["answers"][0]["text"], answers[2])
+        self.assertEqual(file["messages"][1]["answers"][0]["text"], " " + answers[2])  # which begins without white space when it is printed
 
     def start(self):
         p = subprocess.Popen([VLCACHE, "chat", "-m", str(MODEL), "--max-tokens", "4", "--temperature", "0"], stdin=subprocess.PIPE,

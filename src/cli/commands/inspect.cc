@@ -11,6 +11,7 @@
 #include "cli/flags/command.h"
 #include "cli/flags/generate_flags.h"
 #include "cli/flags/request.h"
+#include "cli/terminal/answer_printer.h"
 #include "cli/terminal/progress.h"
 #include "io/image/encode.h"
 
@@ -81,7 +82,9 @@ void run(const InspectFlags& flags) {
     std::fprintf(stderr, "%s, and heat maps beside it\n", flags.output.c_str());
   }
   progress.pause();
-  std::printf("%s\n", inspection.answer.c_str());
+  AnswerPrinter printer({.plain = true});
+  printer.add(inspection.answer);
+  printer.finish();
   std::fprintf(stderr, "%s\n", inspect_verdict(inspection).c_str());
 }
 

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <string>
 
@@ -22,7 +23,12 @@ AnswerPrinter::AnswerPrinter(const Options& options) {
                                               .width = terminal_width(STDOUT_FILENO)});
 }
 
-void AnswerPrinter::add(std::string_view text) { print(terminal_ ? terminal_->add(text) : text); }
+void AnswerPrinter::add(std::string_view text) {
+  if (!begun_) text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
+  if (text.empty()) return;
+  begun_ = true;
+  print(terminal_ ? terminal_->add(text) : text);
+}
 
 void AnswerPrinter::finish() { print((terminal_ ? terminal_->finish() : "") + "\n"); }
 

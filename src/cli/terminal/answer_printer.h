@@ -15,12 +15,14 @@ class AnswerPrinter {
   };
 
   explicit AnswerPrinter(const Options& options);
+  // White space with which the answer begins, as many models' answers do, is left out.
   void add(std::string_view text);
   // Prints the rest and a line break.
   void finish();
 
  private:
   std::optional<TerminalMarkdown> terminal_;  // none: a pipe or a file
+  bool begun_ = false;                        // something but white space has come
 };
 
 }  // namespace vlcache
