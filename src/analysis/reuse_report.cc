@@ -20,7 +20,7 @@ std::string row(const std::string& name, const ReuseEvidence& e, const GateRule&
   std::string text = "<tr>" + cell(name) + count(e.answers.n) + count(e.answers.n_changed);
   text += e.scores ? count(e.scores->n_right) + count(e.scores->n_lost) + count(e.scores->n_gained)
                    : cell("") + cell("") + cell("");
-  return text + cell(format("%.2g", e.kl)) + percent_text(v.bound) + percent_text(v.limit) + cell(word) + "</tr>";
+  return text + cell(format("%.2g", e.kl)) + cell(bound_text(v.bound)) + percent_text(v.limit) + cell(word) + "</tr>";
 }
 
 std::string evidence_table(const std::vector<MeasuredPlan>& plans, const GateRule& rule) {

@@ -149,16 +149,18 @@ GateVerdict judge(const ReuseEvidence& evidence, const GateRule& rule) {
   return evidence.scores && !rule.repeated ? judge_scores(*evidence.scores, rule) : judge_answers(evidence, rule);
 }
 
+std::string bound_text(double bound) {
+  const double digit = std::pow(10.0, std::floor(std::log10(std::max(bound, 1e-6))) - 1);
+  return percent(std::ceil(bound / digit - 1e-9) * digit);
+}
+
 std::string evidence_words(const ReuseEvidence& evidence, const GateVerdict& verdict, const GateRule& rule) {
   const AnswerCounts& a = evidence.answers;
   if (a.n == 0) return "not measured";
   std::string text = format("%lld of %lld test answers stayed the same; ", static_cast<long long>(a.n - a.n_changed),
                             static_cast<long long>(a.n));
   const char* verb = verdict.by_scores ? " get worse" : " change";
-  // Two digits, rounded up: a bound.
-  const double digit = std::pow(10.0, std::floor(std::log10(std::max(verdict.bound, 1e-6))) - 1);
-  text += "at most " + percent(std::ceil(verdict.bound / digit - 1e-9) * digit) + verb +
-          format(" (%g %%)", 100 * rule.confidence);
+  text += "at most " + bound_text(verdict.bound) + verb + format(" (%g %%)", 100 * rule.confidence);
   return verdict.yes() ? text : text + ", " + percent(verdict.limit) + " may";
 }
 

@@ -72,6 +72,8 @@ GateVerdict judge(const ReuseEvidence& evidence, const GateRule& rule = {});
 // "627 of 629 test answers stayed the same; at most 1 % change (95 %)", without a full stop; with the limit, unless
 // the verdict is yes.
 std::string evidence_words(const ReuseEvidence& evidence, const GateVerdict& verdict, const GateRule& rule = {});
+// An upper bound of a share, "0.91 %": two digits, rounded up.
+std::string bound_text(double bound);
 // What would change the verdict, a sentence; "" for yes.
 std::string help_words(const ReuseEvidence& evidence, const GateVerdict& verdict);
 
