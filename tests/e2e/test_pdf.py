@@ -206,7 +206,7 @@ class PdfServer(Server):
                 ({"type": "file", "file": {"file_data": "https://x.example/a.pdf"}}, "expected a data URI (data:application/pdf;base64,...)", "messages[0].content[0].file.file_data"),
                 ({"type": "file", "file": {"file_url": "file:///etc/passwd"}}, "expected a file in a folder that this server reads", "messages[0].content[0].file.file_url"),
                 (file_part(b"%PDF-1.7"), "it is damaged", "messages[0].content[0].file"),
-                (file_part(PAGE.read_bytes()), "expected a PDF, found another kind of file", "messages[0].content[0].file"),
+                (file_part(PAGE.read_bytes()), "expected a PDF, found an image", "messages[0].content[0].file"),
                 (file_part(ENCRYPTED.read_bytes()), "the PDF is encrypted", "messages[0].content[0].file"),
                 (file_part(make_pdf(*["x"] * 6)), "the PDF has 6 pages; expected at most 5; select pages with \"vlcache\": {\"pages\":", "messages[0].content[0].file"),
                 (file_part(vlcache={"pages": "6"}), "there is no page 6", "messages[0].content[0].file"),

@@ -138,7 +138,7 @@ TEST_F(Pdf, SizesAreBounded) {
 }
 
 TEST_F(Pdf, BadFilesAreErrorsOfOneLine) {
-  EXPECT_EQ(refusal("GIF89a"), "r.pdf: expected a PDF, found another kind of file");
+  EXPECT_EQ(refusal("GIF89a"), "r.pdf: expected a PDF, found an image");
   EXPECT_EQ(refusal("A page of text"), "r.pdf: expected a PDF, found text");
   EXPECT_EQ(refusal("{\"a\": 1}"), "r.pdf: expected a PDF, found JSON");
   EXPECT_EQ(refusal("<html><body>404"), "r.pdf: expected a PDF, found HTML (a web page)");

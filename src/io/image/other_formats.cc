@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/utf8.h"
+#include "io/image/image.h"
 
 namespace vlcache {
 namespace {
@@ -161,6 +162,7 @@ std::string describe_other_format(std::span<const uint8_t> bytes) {
 }
 
 std::string name_other_format(std::span<const std::byte> bytes) {
+  if (!media_type(bytes).empty()) return "an image";
   const std::string_view head(reinterpret_cast<const char*>(bytes.data()), std::min(bytes.size(), kSniffedBytes));
   const OtherFormat* format = other_format_of(head);
   return format == nullptr ? "another kind of file" : std::string(format->name);

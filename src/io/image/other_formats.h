@@ -16,8 +16,8 @@ bool is_heif(std::span<const std::byte> bytes);
 // (ffmpeg -i x.avif x.png)", or "unknown format; expected ..." for bytes that begin like no format that is known here.
 // Files of text say so. Reads the first 4 KiB at most.
 std::string describe_other_format(std::span<const uint8_t> bytes);
-// Of bytes that are neither an image that is read nor a PDF: "JSON", "text", or "another kind of file" where they begin
-// like nothing that is known here.
+// Of bytes that are no PDF: "an image", "JSON", "text", or "another kind of file" where they begin like nothing that is
+// known here.
 std::string name_other_format(std::span<const std::byte> bytes);
 
 }  // namespace vlcache
