@@ -151,7 +151,7 @@ class Questions(PageTest):
         self.assertAlmostEqual(height(part) / height(full), 0.3, delta=0.1)
 
     def test_a_comparison_that_is_stopped_or_refused(self):
-        self.choose(compare=True, a_kv="full", b_kv="full", maxTokens="20")
+        self.choose(compare=True, a_kv="full", b_kv="full", b_budget="", maxTokens="20")
         self.page.click("#open-settings")
         expect(self.page.locator("#same-sides")).to_be_visible()
         self.page.keyboard.press("Escape")
@@ -448,7 +448,7 @@ class Failures(PageTest):
         done.click()
         expect(self.page.locator("#settings")).not_to_be_visible()
         self.proxy.close()  # what cannot be checked is taken
-        self.choose(a_kv="snapkw", a_budget="", a_reuse="", compare=True, b_kv="full")
+        self.choose(a_kv="snapkw", a_budget="", a_reuse="", compare=True, b_kv="full", b_budget="")
         again = Proxy(self.port, self.proxy.port)
         self.addCleanup(again.close)
         self.ask(TOTAL, PAGE)
@@ -1246,7 +1246,7 @@ class Phone(PageTest):
     def test_side_by_side_answers_are_stacked(self):
         self.choose(compare=True)
         self.ask(TOTAL, PAGE)
-        self.assertEqual(self.page.locator(".answer h3").all_inner_texts(), ["as the server is set", "draft 0.1"])  # unless told otherwise
+        self.assertEqual(self.page.locator(".answer h3").all_inner_texts(), ["the server’s settings", "draft 0.1"])  # unless told otherwise
         self.page.set_viewport_size({"width": 390, "height": 844})
         self.page.click("text=Regenerate")
         expect(self.page.locator(".comparison")).to_be_visible()
