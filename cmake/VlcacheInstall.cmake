@@ -12,7 +12,7 @@ install(FILES ${CMAKE_SOURCE_DIR}/deploy/server.toml DESTINATION ${CMAKE_INSTALL
 # another user than the one that installs.
 install(CODE [[
   function(vlcache_install_text path text)
-    set(to "${CMAKE_INSTALL_PREFIX}/${path}")
+    cmake_path(ABSOLUTE_PATH path BASE_DIRECTORY "${CMAKE_INSTALL_PREFIX}" OUTPUT_VARIABLE to)
     message(STATUS "Installing: $ENV{DESTDIR}${to}")
     file(WRITE "$ENV{DESTDIR}${to}" "${text}")
     file(CHMOD "$ENV{DESTDIR}${to}" PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ)
