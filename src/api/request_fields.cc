@@ -14,6 +14,7 @@
 #include "base/nearest.h"
 #include "engine/answer_text.h"
 #include "engine/engine.h"
+#include "policy/registry.h"
 
 namespace vlcache {
 namespace {
@@ -227,6 +228,10 @@ RequestFields read_common_fields(const OrderedJson& body) {
       read_field(field, {.object = *ours, .where = "vlcache."}, fields);
   }
   read_peer_names(body, fields);
+  if (fields.kv && names_file(*fields.kv)) {
+    bad_field(
+        "vlcache.kv: a request may not name a file; without 'heads' the policy reads heads.json beside the model");
+  }
   if (!fields.reuse && !fields.cache_prompt.value_or(true)) fields.reuse = "off";
   return fields;
 }

@@ -89,6 +89,12 @@ TEST(RequestFields, BodyFieldsAreReadFromTheTopLevelOrVlcache) {
   EXPECT_EQ(body_error(R"({"query_aware": false})"),
             "query_aware: belongs into the object \"vlcache\": {\"vlcache\": {\"query_aware\": ...}}");
   EXPECT_THAT(body_error(R"({"vlcache": {"kv_budgte": 1}})"), testing::HasSubstr("did you mean 'kv_budget'"));
+  for (const char* file :
+       {"duo:heads=/etc/passwd", "razor:sinks=1,heads=/etc/passwd", "duo:a=:heads=,heads=/etc/passwd"}) {
+    EXPECT_THAT(body_error((OrderedJson{{"vlcache", {{"kv", file}}}}).dump().c_str()),
+                testing::HasSubstr("a request may not name a file"));
+  }
+  EXPECT_EQ(body(R"({"vlcache": {"kv": "duo"}})").kv, "duo");
   EXPECT_EQ(body(R"({"max_tokens": -1})").max_tokens, INT32_MAX);
   EXPECT_EQ(body(R"({"max_tokens": 0})").max_tokens, 0);
 }

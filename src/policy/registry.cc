@@ -471,6 +471,8 @@ std::unique_ptr<const TokenScorer> make_scorer(std::string_view name) {
   return scorer_entry(p.name()).make(p);
 }
 
+bool names_file(std::string_view text) { return text.find("heads=") != std::string_view::npos; }
+
 bool takes_budget(std::string_view text) {
   const std::string present = with_present_names(text);
   const Parameters first = Parameters::parse(cut(present).first);

@@ -31,6 +31,9 @@ std::unique_ptr<const TokenScorer> make_scorer(std::string_view name);
 // parse_policy and takes_budget read both. Throws Error(kInput) for a part that is missing.
 std::string with_present_names(std::string_view text);
 
+// Whether `text` names a file that its policy would read; true also for some texts that are errors.
+bool names_file(std::string_view text);
+
 // Whether a policy of that text evicts by a budget. Throws Error(kInput) for an unknown name.
 bool takes_budget(std::string_view text);
 

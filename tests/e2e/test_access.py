@@ -175,7 +175,7 @@ class Flags(ProgramTest):
         self.fails(*model, "--api-keys", keys, says=["keys: line 1", "16"])
         self.fails(*model, "--image-url-prefix", "https://h/a", says=["--image-url-prefix", "ends with /"])
         self.fails(*model, "--image-path-prefix", self.folder / "none", says=["--image-path-prefix", "folder"])
-        self.fails(*model, "--access-log", self.folder / "none" / "log", says=["--access-log", "No such file"])
+        self.fails(*model, "--access-log", keys / "log", says=["--access-log", "Not a directory"])
 
 
 if __name__ == "__main__":

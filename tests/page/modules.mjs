@@ -362,7 +362,7 @@ const tests = {
   },
   refusalsNameTheirField() {
     for (const [error, expected] of [
-      ["unknown KV policy 'pointr' (did you mean 'pointer'?); there are full, none", {name: 'kv', text: "Policy: unknown KV policy 'pointr' (did you mean 'pointer'?)"}],
+      ["unknown KV policy 'pointr' (did you mean 'pointer'?); there are draft with a budget, and full without one", {name: 'kv', text: "Policy: unknown KV policy 'pointr' (did you mean 'pointer'?)"}],
       ["KV budget: expected a share, found '2x'", {name: 'budget', text: "Budget: expected a share, found '2x'"}],
       ["'full' takes no KV budget", {name: 'budget', text: "Budget: 'full' takes no KV budget"}],
       ["unknown chooser of reuse 'exat'; known are mpic", {name: 'reuse', text: "Reuse: unknown chooser of reuse 'exat'; known are mpic"}],

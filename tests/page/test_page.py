@@ -395,7 +395,8 @@ class Failures(PageTest):
         self.proxy.cut_after = 12
         self.ask("Read the page.", PAGE)
         expect(self.page.locator(".answer")).to_contain_text("The connection ended before the answer did.")
-        self.assertTrue(self.answer_text().startswith("INV"), self.answer_text())
+        begun = self.answer_text()  # how many events of progress came before it depends on the machine
+        self.assertTrue(begun and "INVOICE".startswith(begun[:7]), begun)
 
     def test_a_key_is_requested(self):
         self.proxy.key = "secret"

@@ -16,9 +16,10 @@ const kPause = 200;  // ms without a key before the server is asked
 
 // The field of a side that a refusal is about, and its message without the known names: the field lists them.
 export function wrongField(error) {
-  const name = /budget/i.test(error) ? 'budget' : /reuse/i.test(error) ? 'reuse' : 'kv';
+  const said = error.replace(/; there are .*$/s, '');
+  const name = /budget/i.test(said) ? 'budget' : /reuse/i.test(said) ? 'reuse' : 'kv';
   const label = kSide.find(([field]) => field === name)[1];
-  return {name, text: `${label}: ${error.replace(/^(Settings, \w+|KV budget): /, '').replace(/; there are .*$/s, '')}`};
+  return {name, text: `${label}: ${said.replace(/^(Settings, \w+|KV budget): /, '')}`};
 }
 
 export class Settings {
