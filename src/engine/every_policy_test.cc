@@ -141,7 +141,7 @@ TEST_P(EveryPolicy, WorksWithLearnedPositions) {
 INSTANTIATE_TEST_SUITE_P(Pairs, EveryPolicy, testing::ValuesIn(pairs()), [](const auto& info) {
   std::string name = info.param;
   std::ranges::replace_if(
-      name, [](char c) { return c == '+' || c == '@'; }, '_');
+      name, [](char c) { return c == '+' || c == '@' || c == '-'; }, '_');
   return name;
 });
 
