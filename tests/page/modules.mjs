@@ -318,9 +318,9 @@ const tests = {
     assert.equal(says([image({encoder: 'hit'})]), 'The image was known and not encoded again; the rest was computed.');
     assert.equal(says([], {cached: 200}), '80 % of the question came from the cache.');
     assert.equal(says([], {cached: 3, reason: 'no cached prompt continues like this'}), 'Nothing came from the cache: it was not asked about before.');
-    assert.match(says([image({})], {kv: {peak_bytes: 10240}}), / 10 % of the question was kept \(25 of 251 tokens, and the answer’s own 9\): memory, in pages of 64 tokens, fell from 10\.0 KiB to 1\.0 KiB\.$/);
-    assert.match(says([image({})], {kv: {peak_bytes: 10240, slots: [[4, 4]]}}), / 0 % of the question was kept \(0 of 251 tokens/);  // fewer than the answer has
-    assert.match(says([image({})], {kv: {peak_bytes: 10240, slots: undefined}}), / A part of the question was kept: memory, /);
+    assert.match(says([image({})], {kv: {peak_bytes: 10240}}), / 10 % of the prompt was kept for the answer \(25 of 251 tokens, and the answer’s own 9\): memory, in pages of 64 tokens, fell from 10\.0 KiB to 1\.0 KiB\.$/);
+    assert.match(says([image({})], {kv: {peak_bytes: 10240, slots: [[4, 4]]}}), / 0 % of the prompt was kept for the answer \(0 of 251 tokens/);  // fewer than the answer has
+    assert.match(says([image({})], {kv: {peak_bytes: 10240, slots: undefined}}), / A part of the prompt was kept for the answer: memory, /);
   },
   differencesAreMarked() {
     const marked = (a, b) => words.differences(a, b).map((pieces) => pieces.map(({text, changed}) => (changed ? `[${text}]` : text)).join(''));

@@ -810,7 +810,7 @@ class Tour(PageTest):
         expect(table.locator(".verdict")).to_contain_text("The second answer is the same as the first, word for word, with 20 % of the memory.")
         expect(table.locator(".veil")).to_have_count(2)
         expect(table.get_by_role("row", name="Tokens kept").locator("td").nth(1)).to_have_text("28 of 279 (10 %)")  # a tenth
-        expect(self.page.locator(".card .verdict").nth(1)).to_contain_text("10 % of the question was kept (28 of 279 tokens, and the answer’s own")
+        expect(self.page.locator(".card .verdict").nth(1)).to_contain_text("10 % of the prompt was kept for the answer (28 of 279 tokens, and the answer’s own")
         self.shot("tour-2")
         self.click("3. Ask again in a new conversation")
         self.assertEqual(self.answer_text(), RIGHT[DATE])

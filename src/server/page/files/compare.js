@@ -6,7 +6,7 @@ import {keptPictures} from './kept.js';
 import {differences, firstToken, keptTokens, percentText} from './words.js';
 import {tokensPerSecond} from './card.js';
 
-const kAboutShares = 'Tokens kept: of the question, image and text together; the answer’s own are kept besides. Memory is held in pages ' +
+const kAboutShares = 'Tokens kept: of the prompt, images and text together; the answer’s own are kept besides. Memory is held in pages ' +
   'of 64 tokens, so that a short question saves less of it.';
 const marked = (pieces) => pieces.map(({text, changed}) => (changed ? el('mark', {}, text) : text));
 

@@ -7,15 +7,20 @@ let nMasks = 0;  // masks are found by an id
 // A tenth of the heads is to be seen, too.
 const brightness = (share) => Math.sqrt(share);
 
+// A patch's or the veil's end at the image's edge lies beyond it, and the frame cuts it off: an edge within a pixel
+// would mix what is dark with what is bright.
+const beyond = (at, end) => (at <= 0 ? -0.05 * end : at >= end ? 1.05 * end : at);
+
 export function veil(image) {
-  const id = `kept-${++nMasks}`;
-  const cells = image.rects.flatMap((rect, i) => {
-    if (rect === null || !(image.kept[i] > 0)) return [];
-    const [left, top, right, bottom] = rect;
-    return [svg('rect', {x: left, y: top, width: right - left, height: bottom - top, opacity: brightness(image.kept[i]).toFixed(3)})];
-  });
-  const all = {x: '-5%', y: '-5%', width: '110%', height: '110%'};  // its frame cuts it off: an edge within a pixel would let the image through
-  return svg('svg', {class: 'veil', viewBox: `0 0 ${image.width} ${image.height}`, preserveAspectRatio: 'none', 'aria-hidden': 'true'},
+  const id = `kept-${++nMasks}`, {width, height} = image;
+  const area = ([left, top, right, bottom]) => {
+    const x = beyond(left, width), y = beyond(top, height);
+    return {x, y, width: beyond(right, width) - x, height: beyond(bottom, height) - y};
+  };
+  const cells = image.rects.flatMap((rect, i) =>
+    (rect === null || !(image.kept[i] > 0) ? [] : [svg('rect', {...area(rect), opacity: brightness(image.kept[i]).toFixed(3)})]));
+  const all = area([0, 0, width, height]);
+  return svg('svg', {class: 'veil', viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: 'none', 'aria-hidden': 'true'},
     svg('mask', {id}, svg('rect', {...all, fill: '#fff'}), svg('g', {fill: '#000', 'shape-rendering': 'crispEdges'}, cells)),
     svg('rect', {class: 'veil-dark', ...all, mask: `url(#${id})`}));
 }

@@ -80,8 +80,8 @@ export function keptSentence(answer) {
   const {kv} = answer.served, kept = keptTokens(answer);
   if (kv.bytes >= kv.peak_bytes) return '';
   const memory = `memory, in pages of 64 tokens, fell from ${bytes(kv.peak_bytes)} to ${bytes(kv.bytes)}.`;
-  if (kept === null) return `A part of the question was kept: ${memory}`;
-  return `${percentText(kept.share)} of the question was kept (${Math.round(kept.n)} of ${kept.of} tokens, and the answer’s own ${kept.own}): ${memory}`;
+  if (kept === null) return `A part of the prompt was kept for the answer: ${memory}`;
+  return `${percentText(kept.share)} of the prompt was kept for the answer (${Math.round(kept.n)} of ${kept.of} tokens, and the answer’s own ${kept.own}): ${memory}`;
 }
 
 export const firstToken = ({seen, served}) => seen.first ?? served?.timings_ms.ttft ?? null;
