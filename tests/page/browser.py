@@ -104,8 +104,10 @@ class Proxy:
         if reply.getheader("content-type") != "text/event-stream":
             client.wfile.write(reply.read())
             return
-        for n, event in enumerate(iter(reply.readline, b"")):
-            if self.cut_after is not None and n >= self.cut_after:
+        n_words = 0
+        for event in iter(reply.readline, b""):
+            n_words += b'"content":"' in event
+            if self.cut_after is not None and n_words > self.cut_after:
                 return
             time.sleep(self.delay if event.strip() else 0)
             if b"[DONE]" in event:

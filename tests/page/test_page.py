@@ -392,11 +392,10 @@ class Failures(PageTest):
         expect(self.page.locator(".answer .text").last).to_have_text(RIGHT[DATE])
 
     def test_the_connection_ends_during_an_answer(self):
-        self.proxy.cut_after = 12
+        self.proxy.cut_after = 4
         self.ask("Read the page.", PAGE)
         expect(self.page.locator(".answer")).to_contain_text("The connection ended before the answer did.")
-        begun = self.answer_text()  # how many events of progress came before it depends on the machine
-        self.assertTrue(begun and "INVOICE".startswith(begun[:7]), begun)
+        self.assertTrue(self.answer_text().startswith("I"), self.answer_text())
 
     def test_a_key_is_requested(self):
         self.proxy.key = "secret"
