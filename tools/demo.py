@@ -28,7 +28,7 @@ def main(vlcache):
             t, n = r["timings_ms"], r["tokens"]
             rate = (n["generated"] - 1) / t["decode"] * 1000 if t["decode"] > 0 else 0
             print(f"  {q['question']}")
-            for line in r["text"].splitlines() or [""]:
+            for line in r["text"].strip().splitlines() or [""]:
                 print(f"    {bold}{line}{plain}")
             print(f"    {dim}vision {t['vision']:.0f} ms, first token {t['ttft']:.0f} ms ({n['prompt']} tokens, {n['vision']} of them image), "
                   f"then {rate:.0f} tokens/s, KV {r['kv']['bytes'] / 1024:.0f} KiB{plain}")
