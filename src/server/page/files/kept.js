@@ -8,7 +8,7 @@ let nMasks = 0;  // masks are found by an id
 const brightness = (share) => Math.sqrt(share);
 
 // A patch's or the veil's end at the image's edge lies beyond it, and the frame cuts it off: an edge within a pixel
-// would mix what is dark with what is bright.
+// would mix dark and bright.
 const beyond = (at, end) => (at <= 0 ? -0.05 * end : at >= end ? 1.05 * end : at);
 
 export function veil(image) {
