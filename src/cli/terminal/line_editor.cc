@@ -72,6 +72,7 @@ struct LineEditor::State {
   bool cleared_text = false;   // and was not empty
   bool asked_to_end = false;   // Ctrl-C at an empty line, just before
   size_t width = 80;           // the terminal's, when the line was drawn
+  bool drawn_whole = false;    // by libedit, at once: not as it was typed
   struct sigaction before {};  // of SIGWINCH
 
   static State& of(EditLine* edit) {
@@ -108,11 +109,14 @@ struct LineEditor::State {
     const size_t now = terminal_width(fileno(out));
     const std::wstring shown = std::wstring(options.prompt.begin(), options.prompt.end()) +
                                std::wstring(line->buffer, static_cast<size_t>(line->cursor - line->buffer));
-    const size_t row = cursor_row(shown, std::max<size_t>(2, reflows() ? now : width));
+    const size_t row = !reflows()    ? cursor_row(shown, std::max<size_t>(2, width))
+                       : drawn_whole ? rewrapped_cursor_row(shown, std::max<size_t>(2, width), std::max<size_t>(2, now))
+                                     : cursor_row(shown, std::max<size_t>(2, now));
     if (row > 0) std::fprintf(out, "\x1b[%zuA", row);
     std::fputs("\r\x1b[J", out);
     std::fflush(out);
     width = now;
+    drawn_whole = true;
     el_resize(edit);
     el_set(edit, EL_REFRESH);
   }
@@ -297,6 +301,7 @@ LineEditor::Result LineEditor::next(std::string& message) {
     if (first) s.set_paste(true);
     s.ctrl_c = false;
     s.width = terminal_width(fileno(s.out));
+    s.drawn_whole = false;
     int n = 0;
     const char* line = el_gets(s.edit, &n);
     if (line != nullptr && n > 0) {

@@ -100,6 +100,17 @@ TEST(LayoutTest, CountsRowsAsTheTerminalBreaksThem) {
   EXPECT_EQ(cursor_row(L"> \x01\x01\x01\x01", 10), 1U);          // as ^A
 }
 
+TEST(LayoutTest, CountsRowsThatWereWrappedAgain) {
+  std::setlocale(LC_CTYPE, "C.UTF-8");
+  EXPECT_EQ(rewrapped_cursor_row(L"> 12345678", 5, 20), 0U);             // full rows are one line
+  EXPECT_EQ(rewrapped_cursor_row(L"> 12 34567", 5, 20), 1U);             // the first row ended with a blank
+  EXPECT_EQ(rewrapped_cursor_row(L"> 1\u8acb\u8acb\u8acb", 6, 20), 1U);  // a wide character did not fit
+  EXPECT_EQ(rewrapped_cursor_row(L"> 12 34567", 5, 3), 3U);              // "> 1", "2", "345", "67"
+  EXPECT_EQ(rewrapped_cursor_row(L"> a\nb\nc", 10, 20), 2U);
+  EXPECT_EQ(rewrapped_cursor_row(L"> a\n\nc", 10, 2), 3U);  // "> ", "a", "", "c"
+  EXPECT_EQ(rewrapped_cursor_row(L"", 10, 20), 0U);
+}
+
 TEST_F(PathTest, AreCompleted) {
   const auto completed = [](const std::string& line) {
     const Completion c = complete_path(line);
