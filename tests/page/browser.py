@@ -18,6 +18,8 @@ from program import MODEL, PAGE  # noqa: E402
 from test_server import Server, about  # noqa: E402
 
 DEMO = MODEL / "demo"
+TOTAL, DATE = "What is the TOTAL?", "What is the DATE?"
+RIGHT = {TOTAL: "TOTAL: 435.75", DATE: "DATE: 2026-03-14"}  # models/tinydoc/demo/questions.jsonl
 CHROMIUM = shutil.which("chromium")
 try:
     from playwright.sync_api import expect, sync_playwright

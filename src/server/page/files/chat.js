@@ -140,6 +140,7 @@ export class Chat {
     const settings = structuredClone(this.settings);
     const sides = asked ?? (settings.compare ? [settings.a, settings.b] : [settings.a]);
     const message = {role: 'assistant', answers: sides.map(newAnswer)};
+    if (sides.length === 1) message.answers[0].begun = performance.now();  // it waits for no other
     conversation.messages.push(message);
     const controller = new AbortController();
     this.running.set(conversation.id, controller);
