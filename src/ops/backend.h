@@ -202,15 +202,17 @@ class Backend {
                                const Tensor& out) = 0;
 
   // ---- KV cache ---------------------------------------------------------------------------------------------------
-  // Bytes of a page that holds K and V of 64 slots of one head in this backend's layout.
+  // Bytes of a page that holds K and V of 64 slots of one head in this backend's layout. Coded pages (is_coded) hold
+  // one code row and its scales per slot and head: a slot is encoded alone, whatever its neighbours.
   virtual int64_t kv_page_bytes(KvCodec codec, int64_t head_dim) const = 0;
   // Writes rows of k and v [n_rows, Hk, d] (any float dtype) into the last n_rows slots of every head of `kv`.
   virtual void kv_write(const Tensor& k, const Tensor& v, const KvView& kv) = 0;
   // Reads slots[i] of one head as f32: k, v [slots.size(), d]; either may be empty.
   virtual void kv_read(const KvView& kv, int head, std::span<const int32_t> slots, const Tensor& k,
                        const Tensor& v) = 0;
-  // Copies slot `from[i]` of `head` in `src` to slot `to[i]` of `head` in `dst`, bit-exactly; codecs equal. In the
-  // order given: src and dst may share pages as long as no slot is overwritten before it is read.
+  // Copies slot `from[i]` of `head` in `src` to slot `to[i]` of `head` in `dst`: bit-exactly between pages of one codec,
+  // encoded from a page of values into a coded page. In the order given: src and dst may share pages as long as no slot
+  // is overwritten before it is read.
   virtual void kv_move(const KvView& src, const KvView& dst, int head, std::span<const int32_t> from,
                        std::span<const int32_t> to) = 0;
   // Overwrites slot `slot` of `head` with k, v [d] f32 (a merged slot).

@@ -7,14 +7,21 @@
 #include <vector>
 
 #include "base/contracts/position.h"
+#include "base/numeric/kv_codec.h"
 
 namespace vlcache {
 
 inline constexpr int kPageSlots = 64;  // slots per page: 16 KiB of K and V for bf16 and head_dim 64
 
-// How the K and V of a page are encoded. One pool per codec and head size.
-enum class KvCodec : uint8_t { kF32 = 0, kBF16 = 1 };
-inline constexpr int kKvCodecs = 2;
+// Pages are born as values and become codes later, a block of them at a time: a row in slot `slot` of its head sees
+// pages [1, coded_end(slot)) as codes, and the others as they were born. So what a row sees depends on its slot alone,
+// not on the pieces in which a prompt is computed. The first page and at least the two before the row's block stay
+// values: most of the error that codes make comes from these tokens.
+inline constexpr int32_t kCodedBlockPages = 4;
+constexpr int32_t coded_end(int64_t slot) {
+  const auto block = static_cast<int32_t>(slot / kPageSlots / kCodedBlockPages * kCodedBlockPages);
+  return block < 3 ? 1 : block - 2;
+}
 
 enum class Modality : uint8_t { kText, kVision };
 // The kind of a token to the tokenizer (Tokenizer::token_class): policies always keep some classes.
@@ -43,6 +50,9 @@ struct KvView {
   const int32_t* pages = nullptr;
   // [n_kv_heads, page_stride] codec of each page; null: all are `codec`.
   const uint8_t* codecs = nullptr;
+  // [n_kv_heads, page_stride] of a coded page the page of `codec` that it was made from, as long as rows may need it
+  // (coded_end); -1: there is none. Null: none has one.
+  const int32_t* born = nullptr;
   // [n_kv_heads]
   const int32_t* n_slots = nullptr;
   // [n_kv_heads, slot_stride] added to the logits: log c for a merge of c tokens, -inf for a hidden slot; null: 0.
@@ -57,11 +67,27 @@ struct KvView {
 
   std::byte* page(int head, int64_t i) const {
     const int64_t at = static_cast<int64_t>(head) * page_stride + i;
-    const KvPool& pool = pools[codecs != nullptr ? codecs[at] : static_cast<uint8_t>(codec)];
-    return pool.base + pages[at] * pool.page_bytes;
+    return page_in(page_codec(head, i), pages[at]);
   }
   KvCodec page_codec(int head, int64_t i) const {
     return codecs != nullptr ? static_cast<KvCodec>(codecs[static_cast<int64_t>(head) * page_stride + i]) : codec;
+  }
+  // Page i as a row reads that sees pages [1, end) as codes.
+  struct Form {
+    std::byte* data;
+    KvCodec codec;
+  };
+  Form form(int head, int64_t i, int32_t end) const {
+    const int64_t at = static_cast<int64_t>(head) * page_stride + i;
+    if (born != nullptr && (i == 0 || i >= end) && born[at] >= 0) return {page_in(codec, born[at]), codec};
+    const KvCodec own = page_codec(head, i);
+    return {page_in(own, pages[at]), own};
+  }
+
+ private:
+  std::byte* page_in(KvCodec of, int32_t id) const {
+    const KvPool& pool = pools[static_cast<size_t>(of)];
+    return pool.base + id * pool.page_bytes;
   }
 };
 

@@ -12,6 +12,8 @@ namespace {
 
 constexpr int64_t kGap = 5;  // elements between strided rows: odd, so that no row but the first is aligned
 
+constexpr int kCacheCodecs = 2;  // of the pages that cases fill: f32 and bf16
+
 // Fills memory that no op has written: NaN in every float dtype.
 constexpr int kUnwritten = 0xff;
 
@@ -204,7 +206,7 @@ KvView OpCaseMaker::cache(const CacheShape& shape) {
             .codec = shape.codecs == CacheShape::Codecs::kF32 ? KvCodec::kF32 : KvCodec::kBF16};
   const int32_t n_pages = n_heads * kv.page_stride;
   kv.pages = permutation(n_pages).data();
-  for (int c = 0; c < kKvCodecs; ++c) {
+  for (int c = 0; c < kCacheCodecs; ++c) {
     const int64_t page_bytes = backend_.kv_page_bytes(static_cast<KvCodec>(c), shape.head_dim);
     Buffer& pool = op_.buffers.emplace_back(page_bytes * n_pages);
     std::memset(pool.data(), kUnwritten, static_cast<size_t>(pool.bytes()));
@@ -212,7 +214,7 @@ KvView OpCaseMaker::cache(const CacheShape& shape) {
   }
   if (shape.codecs == CacheShape::Codecs::kMixed) {
     Buffer& codecs = op_.buffers.emplace_back(n_pages);
-    for (int32_t i = 0; i < n_pages; ++i) codecs.data()[i] = std::byte{static_cast<unsigned char>(i % kKvCodecs)};
+    for (int32_t i = 0; i < n_pages; ++i) codecs.data()[i] = std::byte{static_cast<unsigned char>(i % kCacheCodecs)};
     kv.codecs = reinterpret_cast<const uint8_t*>(codecs.data());
   }
 

@@ -23,11 +23,12 @@ void check_sequences(const Tensor& q, std::span<const AttentionSeq> seqs, int64_
 void attend_head(const Tensor& q, const AttentionSeq& seq, int head, const AttentionArgs& args, const Tensor& out) {
   if (seq.n_rows == 0) return;
   const int64_t d = q.dim(2), group = q.dim(1) / seq.kv.n_kv_heads;
-  const HeadSlots slots = load_head(seq.kv, head);
+  FormedSlots formed(seq.kv, head);
   SlotQueries queries(q, args, {seq.row_begin, seq.n_rows, seq.n_after});
   SlotWeights a;
   std::vector<float> mixed(static_cast<size_t>(d));
   for (int64_t i = 0; i < seq.n_rows; ++i) {
+    const HeadSlots& slots = formed.of(queries.n_causal(i, formed.n_slots()));
     for (int64_t h = head * group; h < (head + 1) * group; ++h) {
       weigh_slots(queries.get(i, h, slots), slots, args, a);
       if (seq.logits != nullptr) {

@@ -24,10 +24,10 @@ void RefBackend::attention_stats(const Tensor& q, const KvView& kv, const Attent
   CHECK(q.rank == 3 && q.dim(2) == kv.head_dim && kv.n_kv_heads > 0 && q.dim(1) % kv.n_kv_heads == 0);
   const int64_t group = q.dim(1) / kv.n_kv_heads;
   parallel_for(q.dim(1), [&](int64_t h, int) {
-    const HeadSlots slots = load_head(kv, static_cast<int>(h / group));
+    FormedSlots formed(kv, static_cast<int>(h / group));
     for (const Tensor* t :
          {&stats.column_sums, &stats.band_sums, &stats.column_max, &stats.below_counts, &stats.seen_counts}) {
-      CHECK(t->empty() || (t->dtype == DType::kF32 && t->rows() == q.dim(1) && t->row_size() >= slots.n_slots));
+      CHECK(t->empty() || (t->dtype == DType::kF32 && t->rows() == q.dim(1) && t->row_size() >= formed.n_slots()));
     }
     float* sums = row_or_null(stats.column_sums, h);
     float* band = row_or_null(stats.band_sums, h);
@@ -37,6 +37,7 @@ void RefBackend::attention_stats(const Tensor& q, const KvView& kv, const Attent
     SlotQueries queries(q, args, {.n = q.rows(), .n_after = stats.n_after});
     SlotWeights a;
     for (int64_t i = 0; i < q.rows(); ++i) {
+      const HeadSlots& slots = formed.of(queries.n_causal(i, formed.n_slots()));
       const SlotQuery query = queries.get(i, h, slots);
       weigh_slots(query, slots, args, a);
       const float row_weight = stats.row_weight != nullptr ? stats.row_weight[i] : 1.0f;

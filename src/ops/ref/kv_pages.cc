@@ -9,49 +9,46 @@
 namespace vlcache {
 namespace {
 
-DType element_type(KvCodec codec) {
-  switch (codec) {
-    case KvCodec::kF32:
-      return DType::kF32;
-    case KvCodec::kBF16:
-      return DType::kBF16;
-  }
-  CHECK(false);
+// K and V of one slot inside its page.
+struct SlotRef {
+  std::byte* k;
+  std::byte* v;
+  KvCodec codec;
+};
+
+SlotRef slot_of(const KvView::Form& page, int64_t slot, int64_t d) {
+  const int64_t row_bytes = coded_bytes(page.codec, d);
+  std::byte* k = page.data + slot % kPageSlots * row_bytes;
+  return {k, k + kPageSlots * row_bytes, page.codec};
 }
 
-// K or V of a slot as a tensor [d].
-Tensor slot_vector(std::byte* data, KvCodec codec, int64_t d) { return Tensor(data, element_type(codec), {d}); }
-
-void read_slot(const KvView& kv, int head, int64_t slot, float* k, float* v) {
-  const SlotRef ref = slot_ref(kv, head, slot);
-  if (k != nullptr) load_values(slot_vector(ref.k, ref.codec, kv.head_dim), 0, kv.head_dim, k);
-  if (v != nullptr) load_values(slot_vector(ref.v, ref.codec, kv.head_dim), 0, kv.head_dim, v);
+SlotRef slot_ref(const KvView& kv, int head, int64_t slot) {
+  CHECK(head >= 0 && head < kv.n_kv_heads && slot >= 0 && slot / kPageSlots < kv.page_stride);
+  const int64_t page = slot / kPageSlots;
+  return slot_of({kv.page(head, page), kv.page_codec(head, page)}, slot, kv.head_dim);
 }
 
-void write_slot(const KvView& kv, int head, int64_t slot, const float* k, const float* v) {
-  const SlotRef ref = slot_ref(kv, head, slot);
-  store_values(k, kv.head_dim, slot_vector(ref.k, ref.codec, kv.head_dim), 0);
-  store_values(v, kv.head_dim, slot_vector(ref.v, ref.codec, kv.head_dim), 0);
+void read_slot(const SlotRef& slot, int64_t d, float* k, float* v) {
+  if (k != nullptr) decode_head(slot.codec, slot.k, {k, static_cast<size_t>(d)});
+  if (v != nullptr) decode_head(slot.codec, slot.v, {v, static_cast<size_t>(d)});
+}
+
+void write_slot(const SlotRef& slot, std::span<const float> k, std::span<const float> v) {
+  encode_head(slot.codec, k, slot.k);
+  encode_head(slot.codec, v, slot.v);
 }
 
 }  // namespace
 
-SlotRef slot_ref(const KvView& kv, int head, int64_t slot) {
-  CHECK(head >= 0 && head < kv.n_kv_heads && slot >= 0 && slot / kPageSlots < kv.page_stride);
-  std::byte* page = kv.page(head, slot / kPageSlots);
-  const KvCodec codec = kv.page_codec(head, slot / kPageSlots);
-  const int64_t vector_bytes = kv.head_dim * dtype_bytes(element_type(codec));
-  std::byte* k = page + slot % kPageSlots * vector_bytes;
-  return {k, k + kPageSlots * vector_bytes, codec};
-}
-
-HeadSlots load_head(const KvView& kv, int head) {
+HeadSlots load_head(const KvView& kv, int head, int32_t end) {
   HeadSlots slots{.n_slots = kv.n_slots[head], .head_dim = kv.head_dim};
-  CHECK(slots.n_slots >= 0);
+  CHECK(head >= 0 && head < kv.n_kv_heads && slots.n_slots >= 0 &&
+        slots.n_slots <= int64_t{kv.page_stride} * kPageSlots);
   slots.k.resize(static_cast<size_t>(slots.n_slots * kv.head_dim));
   slots.v.resize(slots.k.size());
   for (int64_t j = 0; j < slots.n_slots; ++j) {
-    read_slot(kv, head, j, slots.k.data() + j * kv.head_dim, slots.v.data() + j * kv.head_dim);
+    read_slot(slot_of(kv.form(head, j / kPageSlots, end), j, kv.head_dim), kv.head_dim,
+              slots.k.data() + j * kv.head_dim, slots.v.data() + j * kv.head_dim);
   }
   const int64_t at = static_cast<int64_t>(head) * kv.slot_stride;
   if (kv.slot_bias != nullptr) slots.bias = kv.slot_bias + at;
@@ -60,7 +57,7 @@ HeadSlots load_head(const KvView& kv, int head) {
 }
 
 int64_t RefBackend::kv_page_bytes(KvCodec codec, int64_t head_dim) const {
-  return 2 * kPageSlots * head_dim * dtype_bytes(element_type(codec));
+  return 2 * kPageSlots * coded_bytes(codec, head_dim);
 }
 
 void RefBackend::kv_write(const Tensor& k, const Tensor& v, const KvView& kv) {
@@ -74,7 +71,7 @@ void RefBackend::kv_write(const Tensor& k, const Tensor& v, const KvView& kv) {
     for (int64_t i = 0; i < n_rows; ++i) {
       load_values(k, i * k.stride + head * d, d, key.data());
       load_values(v, i * v.stride + head * d, d, value.data());
-      write_slot(kv, head, first + i, key.data(), value.data());
+      write_slot(slot_ref(kv, head, first + i), key, value);
     }
   });
 }
@@ -86,17 +83,25 @@ void RefBackend::kv_read(const KvView& kv, int head, std::span<const int32_t> sl
   }
   for (size_t i = 0; i < slots.size(); ++i) {
     const int64_t row = static_cast<int64_t>(i);
-    read_slot(kv, head, slots[i], k.empty() ? nullptr : k.row<float>(row), v.empty() ? nullptr : v.row<float>(row));
+    read_slot(slot_ref(kv, head, slots[i]), kv.head_dim, k.empty() ? nullptr : k.row<float>(row),
+              v.empty() ? nullptr : v.row<float>(row));
   }
 }
 
 void RefBackend::kv_move(const KvView& src, const KvView& dst, int head, std::span<const int32_t> from,
                          std::span<const int32_t> to) {
   CHECK(from.size() == to.size() && src.head_dim == dst.head_dim);
+  const int64_t d = src.head_dim;
+  std::vector<float> key(static_cast<size_t>(d)), value(key.size());
   for (size_t i = 0; i < from.size(); ++i) {
     const SlotRef a = slot_ref(src, head, from[i]), b = slot_ref(dst, head, to[i]);
-    CHECK(a.codec == b.codec);
-    const size_t bytes = static_cast<size_t>(src.head_dim * dtype_bytes(element_type(a.codec)));
+    if (a.codec != b.codec) {
+      CHECK(is_coded(b.codec) && !is_coded(a.codec));
+      read_slot(a, d, key.data(), value.data());
+      write_slot(b, key, value);
+      continue;
+    }
+    const auto bytes = static_cast<size_t>(coded_bytes(a.codec, d));
     std::memmove(b.k, a.k, bytes);
     std::memmove(b.v, a.v, bytes);
   }
@@ -104,7 +109,8 @@ void RefBackend::kv_move(const KvView& src, const KvView& dst, int head, std::sp
 
 void RefBackend::kv_set(const KvView& kv, int head, int32_t slot, const Tensor& k, const Tensor& v) {
   for (const Tensor* t : {&k, &v}) CHECK(t->dtype == DType::kF32 && t->numel() == kv.head_dim && t->dense());
-  write_slot(kv, head, slot, k.as<float>(), v.as<float>());
+  const auto d = static_cast<size_t>(kv.head_dim);
+  write_slot(slot_ref(kv, head, slot), {k.as<float>(), d}, {v.as<float>(), d});
 }
 
 }  // namespace vlcache

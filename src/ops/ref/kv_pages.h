@@ -1,4 +1,4 @@
-// Defines the layout of a KV page in the reference backend: K [64, d], then V [64, d], in the codec's element type.
+// Defines the layout of a KV page in the reference backend: 64 rows of K, then 64 of V, as kv_codec.h encodes a head.
 #pragma once
 
 #include <vector>
@@ -6,14 +6,6 @@
 #include "base/contracts/kv.h"
 
 namespace vlcache {
-
-// K and V of one slot inside its page.
-struct SlotRef {
-  std::byte* k;
-  std::byte* v;
-  KvCodec codec;
-};
-SlotRef slot_ref(const KvView& kv, int head, int64_t slot);
 
 // One head's slots in f32, with their biases and positions.
 struct HeadSlots {
@@ -23,6 +15,7 @@ struct HeadSlots {
   const float* bias = nullptr;        // [n_slots] or null
   const int32_t* position = nullptr;  // [n_slots] or null: slot j is at position j
 };
-HeadSlots load_head(const KvView& kv, int head);
+// As a row sees them that sees pages [1, end) as codes (coded_end).
+HeadSlots load_head(const KvView& kv, int head, int32_t end = 1);
 
 }  // namespace vlcache

@@ -77,5 +77,27 @@ TEST(RefKvPages, MoveToAnotherCacheAndSet) {
   EXPECT_THAT(first_of_k(b, 0, {70, 71, 72}), testing::ElementsAre(900, -1, 7200));
 }
 
+// Into a coded page values are encoded, slot by slot; between coded pages codes move as they are.
+TEST(RefKvPages, MoveEncodes) {
+  constexpr int64_t kDim = 8;
+  for (const KvCodec codec : {KvCodec::kInt8, KvCodec::kInt4}) {
+    Cache values(*kRef, {10}, kDim), coded(*kRef, {70}, kDim), moved(*kRef, {70}, kDim);
+    coded.view.codec = moved.view.codec = codec;
+    number_slots(values, 10);
+    kRef->kv_move(values.view, coded.view, 0, std::vector<int32_t>{7, 3}, std::vector<int32_t>{69, 1});
+    kRef->kv_move(coded.view, moved.view, 0, std::vector<int32_t>{69}, std::vector<int32_t>{2});
+    Matrix k({1, kDim}), v({1, kDim});
+    kRef->kv_read(moved.view, 0, std::vector<int32_t>{2}, k.t, v.t);
+    std::vector<float> key, decoded(kDim);
+    for (int64_t c = 0; c < kDim; ++c) key.push_back(static_cast<float>(700 + c));
+    std::vector<std::byte> row(static_cast<size_t>(coded_bytes(codec, kDim)));
+    encode_head(codec, key, row.data());
+    decode_head(codec, row.data(), decoded);
+    EXPECT_EQ(k.data, decoded);
+    for (float& x : decoded) x = -x;
+    EXPECT_EQ(v.data, decoded);
+  }
+}
+
 }  // namespace
 }  // namespace vlcache

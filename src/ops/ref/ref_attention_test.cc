@@ -198,6 +198,72 @@ TEST(RefAttention, SinksWithTheirOwnQueries) {
   s.expect_naive();
 }
 
+TEST(CodedEnd, StaysTwoPagesBeforeTheBlock) {
+  EXPECT_THAT((std::vector{coded_end(-1), coded_end(0), coded_end(255)}), testing::Each(1));
+  EXPECT_THAT((std::vector{coded_end(256), coded_end(511)}), testing::Each(2));
+  EXPECT_EQ(coded_end(512), 6);
+  EXPECT_EQ(coded_end(2048), 30);
+}
+
+// Pages of values and their codes: a view of the forms that rows see, up to the row in the last slot.
+struct FormedCache {
+  Cache values, codes;
+  std::vector<int32_t> pages, born;
+  std::vector<uint8_t> codecs;
+  KvView view;
+
+  explicit FormedCache(int32_t n_slots) : values(*kRef, {n_slots}, kDim), codes(*kRef, {n_slots}, kDim) {
+    const Seed seed(5);
+    const Matrix k({n_slots, 1, kDim}, seed), v({n_slots, 1, kDim}, seed);
+    kRef->kv_write(k.t, v.t, values.view);
+    codes.view.codec = KvCodec::kInt8;
+    kRef->kv_write(k.t, v.t, codes.view);
+    view = values.view;
+    view.pools[static_cast<size_t>(KvCodec::kInt8)] = codes.view.pools[static_cast<size_t>(KvCodec::kInt8)];
+    set_end(coded_end(n_slots - 1));
+    view.born = born.data();
+  }
+  // Pages [1, end) are coded.
+  void set_end(int32_t end) {
+    pages = values.pages;
+    codecs.assign(pages.size(), static_cast<uint8_t>(KvCodec::kF32));
+    born.assign(pages.size(), -1);
+    for (size_t i = 1; i < static_cast<size_t>(end); ++i) {
+      born[i] = std::exchange(pages[i], codes.pages[i]);
+      codecs[i] = static_cast<uint8_t>(KvCodec::kInt8);
+    }
+    view.pages = pages.data();
+    view.codecs = codecs.data();
+  }
+};
+
+// Rows computed together see what each sees alone, where its codes end.
+TEST(RefAttention, RowsReadTheFormsOfTheirSlots) {
+  constexpr int32_t kSlots = 600;
+  FormedCache together(kSlots), alone(kSlots);
+  alone.view.born = nullptr;
+  const Matrix q({kSlots, 2, kDim}, Seed(6));
+  const Matrix out({kSlots, 2, kDim}), sums({2, kSlots}, std::vector<float>(2 * kSlots, 0.0f));
+  const AttentionArgs args{.scale = 0.5f};
+  const AttentionSeq all{.n_rows = kSlots, .kv = together.view};
+  kRef->attention(q.t, {&all, 1}, args, out.t);
+  AttentionStats stats{.column_sums = sums.t};
+  kRef->attention_stats(q.t, together.view, args, stats);
+
+  const Matrix one({kSlots, 2, kDim}), one_sums({2, kSlots}, std::vector<float>(2 * kSlots, 0.0f));
+  AttentionStats one_stats{.column_sums = one_sums.t};
+  for (int32_t i = 0; i < kSlots; ++i) {
+    alone.set_end(coded_end(i));
+    const int32_t n_slots = i + 1;
+    alone.view.n_slots = &n_slots;
+    const AttentionSeq row{.row_begin = i, .n_rows = 1, .kv = alone.view};
+    kRef->attention(q.t, {&row, 1}, args, one.t);
+    kRef->attention_stats(q.t.slice_rows(i, i + 1), alone.view, args, one_stats);
+  }
+  EXPECT_EQ(out.data, one.data);
+  EXPECT_EQ(sums.data, one_sums.data);
+}
+
 TEST(RefAttention, HandComputed) {
   // One head of one dimension; logits 0 and log 3 (from the bias): weights 1/4 and 3/4.
   Cache cache(*kRef, {2}, 1);

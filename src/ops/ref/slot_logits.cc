@@ -16,12 +16,23 @@ SlotQueries::SlotQueries(const Tensor& q, const AttentionArgs& args, const SlotR
   }
 }
 
-SlotQuery SlotQueries::get(int64_t i, int64_t head, const HeadSlots& slots) {
-  const int64_t d = q_.dim(2), row = rows_.begin + i;
+const HeadSlots& FormedSlots::of(int64_t n_causal) {
+  const int32_t end = coded_end(n_causal - 1);
+  if (end_ == 0 || (end != end_ && kv_.born != nullptr)) slots_ = load_head(kv_, head_, end);
+  end_ = end;
+  return slots_;
+}
+
+int64_t SlotQueries::n_causal(int64_t i, int64_t n_slots) const {
   const int64_t n_after = rows_.n_after != nullptr ? rows_.n_after[i] : rows_.n - 1 - i;
   CHECK(n_after >= 0);
+  return n_slots - n_after;
+}
+
+SlotQuery SlotQueries::get(int64_t i, int64_t head, const HeadSlots& slots) {
+  const int64_t d = q_.dim(2), row = rows_.begin + i;
   load_values(q_, row * q_.stride + head * d, d, query_.data());
-  SlotQuery query{.q = query_.data(), .q_sinks = query_.data(), .n_causal = slots.n_slots - n_after};
+  SlotQuery query{.q = query_.data(), .q_sinks = query_.data(), .n_causal = n_causal(i, slots.n_slots)};
   if (args_.q_sinks != nullptr) {
     load_values(*args_.q_sinks, row * args_.q_sinks->stride + head * d, d, sink_query_.data());
     query.q_sinks = sink_query_.data();

@@ -24,10 +24,26 @@ struct SlotRows {
   const int32_t* n_after = nullptr;  // as in AttentionSeq
 };
 
+// The slots of a head in the forms that a row sees (coded_end), loaded again where these differ from the last row's.
+class FormedSlots {
+ public:
+  FormedSlots(const KvView& kv, int head) : kv_(kv), head_(head) {}
+  int64_t n_slots() const { return kv_.n_slots[head_]; }
+  const HeadSlots& of(int64_t n_causal);
+
+ private:
+  const KvView& kv_;
+  int head_;
+  int32_t end_ = 0;  // of the pages that slots_ has as codes; 0: nothing is loaded
+  HeadSlots slots_;
+};
+
 // The queries [n_rows, H, d] of a view, one at a time.
 class SlotQueries {
  public:
   SlotQueries(const Tensor& q, const AttentionArgs& args, const SlotRows& rows);
+  // Slots [0, n) were written at or before query i, of a head with n_slots.
+  int64_t n_causal(int64_t i, int64_t n_slots) const;
   // Query `i` of query head `head`; the pointers stay valid until the next call.
   SlotQuery get(int64_t i, int64_t head, const HeadSlots& slots);
 

@@ -17,7 +17,7 @@ int64_t padded(int64_t bytes) { return (bytes + kLayerAlignment - 1) / kLayerAli
 int64_t row_bytes(const KvShape& shape, const ImageKvForm& form, int32_t layer) {
   const int64_t n_heads = shape.n_own_heads(layer);
   if (n_heads == 0) return 0;
-  return n_heads * coded_bytes(form.row_codec(shape), shape.layers[static_cast<size_t>(layer)].head_dim);
+  return n_heads * coded_bytes(form.kv_codec(shape), shape.layers[static_cast<size_t>(layer)].head_dim);
 }
 
 int64_t index_bytes(const ImageKvForm& form, int32_t n_kept) {
@@ -27,7 +27,7 @@ int64_t index_bytes(const ImageKvForm& form, int32_t n_kept) {
 }  // namespace
 
 ImageKv::ImageKv(const KvShape& shape, const ImageKvForm& form, int32_t n_tokens)
-    : codec_(form.row_codec(shape)),
+    : codec_(form.kv_codec(shape)),
       n_tokens_(n_tokens),
       n_kept_(form.n_kept(n_tokens)),
       memory_(bytes_of(shape, form, n_tokens)),
@@ -90,8 +90,8 @@ void ImageKv::read(Backend& backend, int32_t layer, int32_t first, const Tensor&
     if (to.empty()) return;
     CHECK(0 <= first && first + to.rows() <= n_kept_ && to.dim(1) == l.n_heads && to.dim(2) == l.head_dim);
     from += first * l.row_bytes;
-    if (codec_ == RowCodec::kF32 || codec_ == RowCodec::kBF16) {
-      const DType dtype = codec_ == RowCodec::kF32 ? DType::kF32 : DType::kBF16;
+    if (codec_ == KvCodec::kF32 || codec_ == KvCodec::kBF16) {
+      const DType dtype = codec_ == KvCodec::kF32 ? DType::kF32 : DType::kBF16;
       backend.convert(Tensor(from, dtype, {to.rows(), l.n_heads, l.head_dim}), to);
     } else {
       decode_rows(codec_, from, to);

@@ -57,7 +57,7 @@ class ImageKv {
   };
   std::span<std::byte> bytes_of_layer(const Layer& layer) const;
 
-  RowCodec codec_;
+  KvCodec codec_;
   int32_t n_tokens_, n_kept_;
   Buffer memory_;
   std::vector<Layer> layers_;

@@ -18,10 +18,10 @@ constexpr std::array<std::string_view, 3> kScorers{"key_diff", "knorm", "kvzip"}
 
 }  // namespace
 
-RowCodec ImageKvForm::row_codec(const KvShape& shape) const {
-  if (codec == Codec::kInt8) return RowCodec::kInt8;
-  if (codec == Codec::kInt4) return RowCodec::kInt4;
-  return shape.codec == KvCodec::kF32 ? RowCodec::kF32 : RowCodec::kBF16;
+KvCodec ImageKvForm::kv_codec(const KvShape& shape) const {
+  if (codec == Codec::kInt8) return KvCodec::kInt8;
+  if (codec == Codec::kInt4) return KvCodec::kInt4;
+  return shape.codec == KvCodec::kF32 ? KvCodec::kF32 : KvCodec::kBF16;
 }
 
 int32_t ImageKvForm::n_kept(int32_t n_tokens) const {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/numeric/row_codec.h"
+#include "base/numeric/kv_codec.h"
 #include "cache/kv_shape.h"
 
 namespace vlcache {
@@ -22,7 +22,7 @@ struct ImageKvForm {
   // Whether scores need the model to repeat the image, in a prompt of its own (RepeatedImage).
   bool wants_repetition() const { return scorer == "kvzip"; }
   bool exact() const { return codec == Codec::kExact && keeps_all(); }
-  RowCodec row_codec(const KvShape& shape) const;
+  KvCodec kv_codec(const KvShape& shape) const;
   // Number of tokens kept in every layer for an image of n_tokens: at least one.
   int32_t n_kept(int32_t n_tokens) const;
   // The same codec with all tokens.

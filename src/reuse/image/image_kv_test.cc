@@ -67,7 +67,7 @@ TEST_F(ImageForms, ReadBackWrittenRows) {
     }
     const Rows k_back(4), v_back(4);
     image.read(*backend_, 2, 3, k_back.tensor, v_back.tensor);
-    // 3 standard deviations of values around 0 in 127, or 7, steps: half a step off at most (row_codec_test.cc).
+    // 3 standard deviations of values around 0 in 127, or 7, steps: half a step off at most (kv_codec_test.cc).
     const float most = codec == Codec::kExact ? 0 : codec == Codec::kInt8 ? 0.02f : 0.4f;
     for (size_t i = 0; i < k_back.values.size(); ++i) {
       ASSERT_NEAR(k_back.values[i], k.values[i + 3 * kHeads * kDim], most);

@@ -172,7 +172,7 @@ void pack_queries(const Tile& tile, const AttentionKernels& kernels, const Tenso
   const KvView& kv = *tile.kv;
   for (DType dtype : {DType::kBF16, DType::kF32}) {
     bool needed = false;
-    for (int codec = 0; codec < kKvCodecs; ++codec) {
+    for (int codec = 0; codec < 2; ++codec) {
       const bool used = kv.codecs != nullptr || kv.codec == static_cast<KvCodec>(codec);
       needed = needed || (used && kernels.operand_dtype[codec] == dtype);
     }

@@ -1,4 +1,4 @@
-#include "base/numeric/row_codec.h"
+#include "base/numeric/kv_codec.h"
 
 #include <algorithm>
 #include <array>
@@ -15,6 +15,7 @@ namespace vlcache {
 namespace {
 
 constexpr int64_t kMaxBlock = 256;
+constexpr int64_t kMaxHead = 1024;           // values of a head: kMaxHeadDim of ops/backend.h
 constexpr int64_t kValuesPerThread = 16384;  // about 20 us of work: starting a loop costs a few
 
 struct Grouping {
@@ -23,9 +24,9 @@ struct Grouping {
   int64_t bytes(int64_t n) const { return static_cast<int64_t>(sizeof(bf16)) + (top > 7 ? n : (n + 1) / 2); }
 };
 
-Grouping grouping(RowCodec codec, int64_t d) {
-  CHECK(codec == RowCodec::kInt8 || codec == RowCodec::kInt4);
-  return codec == RowCodec::kInt8 ? Grouping{d, 127} : Grouping{std::min(d, kInt4Group), 7};
+Grouping grouping(KvCodec codec, int64_t d) {
+  CHECK(is_coded(codec));
+  return codec == KvCodec::kInt8 ? Grouping{d, 127} : Grouping{std::min(d, kInt4Group), 7};
 }
 
 // x [n] = H x for each block, H of +-1 (Sylvester's order): every stage pairs the first half with the second and writes
@@ -118,73 +119,90 @@ void store_row(const float* from, const Tensor& t, int64_t i) {
                           : convert_row(from, t.row<float>(i), t.row_size());
 }
 
-bool is_plain(RowCodec codec) { return codec == RowCodec::kF32 || codec == RowCodec::kBF16; }
-
 // A row's bytes as values.
-Tensor plain_row(RowCodec codec, std::byte* row, int64_t n) {
-  return {row, codec == RowCodec::kF32 ? DType::kF32 : DType::kBF16, {1, n}};
+Tensor plain_row(KvCodec codec, std::byte* row, int64_t n) {
+  return {row, codec == KvCodec::kF32 ? DType::kF32 : DType::kBF16, {1, n}};
 }
 
-// visit(group, its values' place in the row, how many, its bytes' place in the row) of a row of all heads.
+// visit(its values' place in the row, how many, its bytes' place in the row) of each group of one head's row.
 template <typename Visit>
-void for_each_group(const Grouping& g, int64_t n_heads, int64_t d, const Visit& visit) {
+void for_each_group(const Grouping& g, int64_t d, const Visit& visit) {
   int64_t at = 0;
-  for (int64_t head = 0; head < n_heads; ++head) {
-    for (int64_t i = 0; i < d; i += g.group) {
-      const int64_t n = std::min(g.group, d - i);
-      visit(head * d + i, n, at);
-      at += g.bytes(n);
-    }
+  for (int64_t i = 0; i < d; i += g.group) {
+    const int64_t n = std::min(g.group, d - i);
+    visit(i, n, at);
+    at += g.bytes(n);
   }
 }
 
 }  // namespace
 
-std::string_view row_codec_name(RowCodec codec) {
-  constexpr std::array<std::string_view, 4> kNames{"f32", "bf16", "int8", "int4"};
+std::string_view kv_codec_name(KvCodec codec) {
+  constexpr std::array<std::string_view, kKvCodecs> kNames{"f32", "bf16", "int8", "int4"};
   return kNames[static_cast<size_t>(codec)];
 }
 
-int64_t coded_bytes(RowCodec codec, int64_t d) {
-  if (is_plain(codec)) return d * (codec == RowCodec::kF32 ? 4 : 2);
+int64_t coded_bytes(KvCodec codec, int64_t d) {
+  if (!is_coded(codec)) return d * (codec == KvCodec::kF32 ? 4 : 2);
   const Grouping g = grouping(codec, d);
   return d / g.group * g.bytes(g.group) + (d % g.group > 0 ? g.bytes(d % g.group) : 0);
 }
 
 int64_t rotation_block(int64_t n) { return std::min(kMaxBlock, n & -n); }
 
-void encode_rows(RowCodec codec, const Tensor& x, std::byte* rows) {
-  const int64_t n_heads = x.dim(1), d = x.dim(2), row_bytes = n_heads * coded_bytes(codec, d);
+void rotate_head(KvCodec codec, std::span<float> x) {
+  for_each_group(grouping(codec, std::ssize(x)), std::ssize(x),
+                 [&](int64_t at, int64_t n, int64_t) { rotate(x.data() + at, n, rotation_block(n)); });
+}
+
+void encode_head(KvCodec codec, std::span<const float> x, std::byte* row) {
+  const int64_t d = std::ssize(x);
+  if (is_coded(codec)) {
+    const Grouping g = grouping(codec, d);
+    std::array<float, kMaxHead> values;
+    CHECK(d <= kMaxHead);
+    std::ranges::copy(x, values.begin());
+    for_each_group(g, d,
+                   [&](int64_t at, int64_t n, int64_t byte) { encode_group(g, values.data() + at, n, row + byte); });
+    return;
+  }
+  store_row(x.data(), plain_row(codec, row, d), 0);
+}
+
+void decode_head(KvCodec codec, const std::byte* row, std::span<float> x) {
+  const int64_t d = std::ssize(x);
+  if (is_coded(codec)) {
+    const Grouping g = grouping(codec, d);
+    std::array<int16_t, kMaxHead> whole;
+    CHECK(d <= kMaxHead);
+    for_each_group(g, d, [&](int64_t at, int64_t n, int64_t byte) {
+      decode_group(g, row + byte, n, whole.data(), x.data() + at);
+    });
+    return;
+  }
+  load_row(plain_row(codec, const_cast<std::byte*>(row), d), 0, x.data());  // only read
+}
+
+void encode_rows(KvCodec codec, const Tensor& x, std::byte* rows) {
+  const int64_t n_heads = x.dim(1), d = x.dim(2), head_bytes = coded_bytes(codec, d);
   parallel_ranges(x.rows(), kValuesPerThread / (n_heads * d) + 1, [&](int64_t begin, int64_t end, int) {
     std::vector<float> values(static_cast<size_t>(n_heads * d));
     for (int64_t i = begin; i < end; ++i) {
-      std::byte* row = rows + i * row_bytes;
       load_row(x, i, values.data());
-      if (is_plain(codec)) {
-        store_row(values.data(), plain_row(codec, row, n_heads * d), 0);
-        continue;
+      for (int64_t h = 0; h < n_heads; ++h) {
+        encode_head(codec, {values.data() + h * d, static_cast<size_t>(d)}, rows + (i * n_heads + h) * head_bytes);
       }
-      const Grouping g = grouping(codec, d);
-      for_each_group(g, n_heads, d,
-                     [&](int64_t at, int64_t n, int64_t byte) { encode_group(g, values.data() + at, n, row + byte); });
     }
   });
 }
 
-void decode_rows(RowCodec codec, const std::byte* rows, const Tensor& y) {
-  const int64_t n_heads = y.dim(1), d = y.dim(2), row_bytes = n_heads * coded_bytes(codec, d);
+void decode_rows(KvCodec codec, const std::byte* rows, const Tensor& y) {
+  const int64_t n_heads = y.dim(1), d = y.dim(2), head_bytes = coded_bytes(codec, d);
   parallel_ranges(y.rows(), kValuesPerThread / (n_heads * d) + 1, [&](int64_t begin, int64_t end, int) {
     std::vector<float> values(static_cast<size_t>(n_heads * d));
-    std::vector<int16_t> whole(static_cast<size_t>(d));
     for (int64_t i = begin; i < end; ++i) {
-      const std::byte* row = rows + i * row_bytes;
-      if (is_plain(codec)) {
-        load_row(plain_row(codec, const_cast<std::byte*>(row), n_heads * d), 0, values.data());  // only read
-      } else {
-        const Grouping g = grouping(codec, d);
-        for_each_group(g, n_heads, d, [&](int64_t at, int64_t n, int64_t byte) {
-          decode_group(g, row + byte, n, whole.data(), values.data() + at);
-        });
+      for (int64_t h = 0; h < n_heads; ++h) {
+        decode_head(codec, rows + (i * n_heads + h) * head_bytes, {values.data() + h * d, static_cast<size_t>(d)});
       }
       store_row(values.data(), y, i);
     }

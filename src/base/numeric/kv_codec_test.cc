@@ -1,4 +1,4 @@
-#include "base/numeric/row_codec.h"
+#include "base/numeric/kv_codec.h"
 
 #include <gtest/gtest.h>
 
@@ -11,21 +11,21 @@
 namespace vlcache {
 namespace {
 
-std::vector<std::byte> encoded(RowCodec codec, const std::vector<float>& x, int64_t n_heads, int64_t d) {
+std::vector<std::byte> encoded(KvCodec codec, const std::vector<float>& x, int64_t n_heads, int64_t d) {
   const int64_t n = std::ssize(x) / (n_heads * d);
   std::vector<std::byte> rows(static_cast<size_t>(n * n_heads * coded_bytes(codec, d)));
   encode_rows(codec, Tensor(const_cast<float*>(x.data()), DType::kF32, {n, n_heads, d}), rows.data());
   return rows;
 }
 
-std::vector<float> decoded(RowCodec codec, const std::vector<std::byte>& rows, int64_t n_heads, int64_t d) {
+std::vector<float> decoded(KvCodec codec, const std::vector<std::byte>& rows, int64_t n_heads, int64_t d) {
   const int64_t n = std::ssize(rows) / (n_heads * coded_bytes(codec, d));
   std::vector<float> y(static_cast<size_t>(n * n_heads * d), NAN);
   decode_rows(codec, rows.data(), Tensor(y.data(), DType::kF32, {n, n_heads, d}));
   return y;
 }
 
-std::vector<float> round_trip(RowCodec codec, const std::vector<float>& x, int64_t n_heads, int64_t d) {
+std::vector<float> round_trip(KvCodec codec, const std::vector<float>& x, int64_t n_heads, int64_t d) {
   return decoded(codec, encoded(codec, x, n_heads, d), n_heads, d);
 }
 
@@ -44,28 +44,28 @@ std::vector<int> bytes_of(const std::vector<std::byte>& rows) {
 }
 
 // H (3, 17, -3, 11) / 4 = (7, -7, 3, 0): in int4 a code is worth 1, and codes are these sums.
-TEST(RowCodec, Int4MatchesHandComputedCodes) {
+TEST(KvCodec, Int4MatchesHandComputedCodes) {
   const std::vector<float> x{0.75f, 4.25f, -0.75f, 2.75f};
-  const std::vector<std::byte> rows = encoded(RowCodec::kInt4, x, 1, 4);
+  const std::vector<std::byte> rows = encoded(KvCodec::kInt4, x, 1, 4);
   EXPECT_EQ(bytes_of(rows), (std::vector<int>{0x80, 0x3f, 0x97, 0x03}));  // 1 in bf16; -7 and 7; 0 and 3
-  EXPECT_EQ(decoded(RowCodec::kInt4, rows, 1, 4), x);
+  EXPECT_EQ(decoded(KvCodec::kInt4, rows, 1, 4), x);
 }
 
 // Sum and difference of (100, 27) are 127 and 73, a code is worth 1; the other head is all zeros.
-TEST(RowCodec, Int8MatchesHandComputedCodes) {
-  const std::vector<std::byte> rows = encoded(RowCodec::kInt8, {100, 27, 0, 0}, 2, 2);
+TEST(KvCodec, Int8MatchesHandComputedCodes) {
+  const std::vector<std::byte> rows = encoded(KvCodec::kInt8, {100, 27, 0, 0}, 2, 2);
   EXPECT_EQ(bytes_of(rows), (std::vector<int>{0x80, 0x3f, 127, 73, 0, 0, 0, 0}));
-  EXPECT_EQ(decoded(RowCodec::kInt8, rows, 2, 2), (std::vector<float>{100, 27, 0, 0}));
+  EXPECT_EQ(decoded(KvCodec::kInt8, rows, 2, 2), (std::vector<float>{100, 27, 0, 0}));
 }
 
-TEST(RowCodec, SizesPerHead) {
-  EXPECT_EQ(coded_bytes(RowCodec::kF32, 64), 256);
-  EXPECT_EQ(coded_bytes(RowCodec::kBF16, 64), 128);
-  EXPECT_EQ(coded_bytes(RowCodec::kInt8, 64), 66);
-  EXPECT_EQ(coded_bytes(RowCodec::kInt8, 80), 82);
-  EXPECT_EQ(coded_bytes(RowCodec::kInt4, 64), 36);  // two groups of 32
-  EXPECT_EQ(coded_bytes(RowCodec::kInt4, 80), 46);  // and one of 16
-  EXPECT_EQ(coded_bytes(RowCodec::kInt4, 6), 5);
+TEST(KvCodec, SizesPerHead) {
+  EXPECT_EQ(coded_bytes(KvCodec::kF32, 64), 256);
+  EXPECT_EQ(coded_bytes(KvCodec::kBF16, 64), 128);
+  EXPECT_EQ(coded_bytes(KvCodec::kInt8, 64), 66);
+  EXPECT_EQ(coded_bytes(KvCodec::kInt8, 80), 82);
+  EXPECT_EQ(coded_bytes(KvCodec::kInt4, 64), 36);  // two groups of 32
+  EXPECT_EQ(coded_bytes(KvCodec::kInt4, 80), 46);  // and one of 16
+  EXPECT_EQ(coded_bytes(KvCodec::kInt4, 6), 5);
   EXPECT_EQ(rotation_block(64), 64);
   EXPECT_EQ(rotation_block(80), 16);
   EXPECT_EQ(rotation_block(1024), 256);
@@ -88,17 +88,17 @@ double largest_rotated(const float* x, int64_t n) {
 
 // A code is half a step off at most, and a value is the mean of its block's codes under signs: half a step off at most,
 // too. The step is the largest rotated value over the largest code, 2^-7 more at most for a scale in bf16.
-TEST(RowCodec, ErrorIsAtMostHalfAStep) {
+TEST(KvCodec, ErrorIsAtMostHalfAStep) {
   for (const int64_t d : {2, 6, 16, 64, 66, 72, 80, 96, 128, 256, 1024}) {
-    for (const RowCodec codec : {RowCodec::kInt8, RowCodec::kInt4}) {
-      SCOPED_TRACE(std::string(row_codec_name(codec)) + " d=" + std::to_string(d));
-      const int64_t group = codec == RowCodec::kInt8 ? d : std::min(d, kInt4Group);
+    for (const KvCodec codec : {KvCodec::kInt8, KvCodec::kInt4}) {
+      SCOPED_TRACE(std::string(kv_codec_name(codec)) + " d=" + std::to_string(d));
+      const int64_t group = codec == KvCodec::kInt8 ? d : std::min(d, kInt4Group);
       const std::vector<float> x = random_values(5 * 3 * d, 7), y = round_trip(codec, x, 3, d);
       double error = 0, square = 0;
       for (int64_t row = 0; row < 15; ++row) {
         for (int64_t begin = 0; begin < d; begin += group) {
           const int64_t n = std::min(group, d - begin), at = row * d + begin;
-          const double step = largest_rotated(&x[static_cast<size_t>(at)], n) / (codec == RowCodec::kInt8 ? 127 : 7);
+          const double step = largest_rotated(&x[static_cast<size_t>(at)], n) / (codec == KvCodec::kInt8 ? 127 : 7);
           for (int64_t i = at; i < at + n; ++i) {
             const double off = std::abs(double{y[static_cast<size_t>(i)]} - double{x[static_cast<size_t>(i)]});
             ASSERT_LE(off, step * (1 + 0x1p-7) / 2 + 1e-5 * step) << row << " " << i;
@@ -107,31 +107,31 @@ TEST(RowCodec, ErrorIsAtMostHalfAStep) {
           }
         }
       }
-      EXPECT_LT(std::sqrt(error / square), codec == RowCodec::kInt8 ? 0.02 : 0.2);
+      EXPECT_LT(std::sqrt(error / square), codec == KvCodec::kInt8 ? 0.02 : 0.2);
     }
   }
 }
 
 // Down to values whose step is the smallest bf16.
-TEST(RowCodec, HandlesSmallAndLargeValues) {
+TEST(KvCodec, HandlesSmallAndLargeValues) {
   for (const float factor : {1e-44f, 1e-39f, 1e-30f, 1e30f}) {
     std::vector<float> x = random_values(4 * 64, 11);
     for (float& value : x) value *= factor;
-    const std::vector<float> y = round_trip(RowCodec::kInt8, x, 1, 64);
+    const std::vector<float> y = round_trip(KvCodec::kInt8, x, 1, 64);
     const double most = largest_rotated(x.data(), std::ssize(x));
     for (size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(y[i], x[i], most / 127 + 0x1p-133) << factor << " " << i;
   }
 }
 
-TEST(RowCodec, UnquantizedValuesAreUnchanged) {
+TEST(KvCodec, UnquantizedValuesAreUnchanged) {
   std::vector<float> x = random_values(7 * 2 * 6, 3);
-  EXPECT_EQ(round_trip(RowCodec::kF32, x, 2, 6), x);
+  EXPECT_EQ(round_trip(KvCodec::kF32, x, 2, 6), x);
   for (float& value : x) value = to_float(to_bf16(value));
-  EXPECT_EQ(round_trip(RowCodec::kBF16, x, 2, 6), x);
+  EXPECT_EQ(round_trip(KvCodec::kBF16, x, 2, 6), x);
 }
 
 // Strided rows of bf16 in, bf16 out: the same codes, rounded once.
-TEST(RowCodec, ReadsAndWritesBf16) {
+TEST(KvCodec, ReadsAndWritesBf16) {
   const int64_t n = 9, d = 64;
   std::vector<bf16> wide;
   std::vector<float> x;
@@ -141,22 +141,22 @@ TEST(RowCodec, ReadsAndWritesBf16) {
   }
   Tensor rows(wide.data(), DType::kBF16, {n, 1, d});
   rows.stride = 2 * d;
-  std::vector<std::byte> codes(static_cast<size_t>(n * coded_bytes(RowCodec::kInt4, d)));
-  encode_rows(RowCodec::kInt4, rows, codes.data());
-  EXPECT_EQ(codes, encoded(RowCodec::kInt4, x, 1, d));
+  std::vector<std::byte> codes(static_cast<size_t>(n * coded_bytes(KvCodec::kInt4, d)));
+  encode_rows(KvCodec::kInt4, rows, codes.data());
+  EXPECT_EQ(codes, encoded(KvCodec::kInt4, x, 1, d));
   std::vector<bf16> y(x.size());
-  decode_rows(RowCodec::kInt4, codes.data(), Tensor(y.data(), DType::kBF16, {n, 1, d}));
-  const std::vector<float> exact = decoded(RowCodec::kInt4, codes, 1, d);
+  decode_rows(KvCodec::kInt4, codes.data(), Tensor(y.data(), DType::kBF16, {n, 1, d}));
+  const std::vector<float> exact = decoded(KvCodec::kInt4, codes, 1, d);
   for (size_t i = 0; i < y.size(); ++i) ASSERT_EQ(y[i].bits, to_bf16(exact[i]).bits) << i;
 }
 
 // A value that is not finite shows: its group is NaN, other groups are unchanged.
-TEST(RowCodec, NonFiniteValuesMakeTheirGroupNan) {
+TEST(KvCodec, NonFiniteValuesMakeTheirGroupNan) {
   for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     std::vector<float> x = random_values(3 * 64, 9);
-    const std::vector<float> before = round_trip(RowCodec::kInt8, x, 1, 64);
+    const std::vector<float> before = round_trip(KvCodec::kInt8, x, 1, 64);
     x[70] = bad;
-    const std::vector<float> y = round_trip(RowCodec::kInt8, x, 1, 64);
+    const std::vector<float> y = round_trip(KvCodec::kInt8, x, 1, 64);
     for (size_t i = 0; i < y.size(); ++i) {
       ASSERT_EQ(std::isnan(y[i]), i / 64 == 1) << i;
       ASSERT_TRUE(i / 64 == 1 || y[i] == before[i]) << i;
