@@ -83,25 +83,46 @@ void set_value(Backend& backend, const KvView& view, int32_t head, int32_t slot,
 
 }  // namespace
 
-// Allocates all pages that heads will need to write shared pages, before anything moves. Taking pages evicts cached
-// prefixes, so that fewer pages may be shared than before: it is tried again as long as that is so.
+// Marks the links of a head, laid out in moves_, that need a fresh page: a page has codes if any of its slots has.
+// Returns their number.
+int32_t KvCache::mark_copies(const Layer& layer, int32_t head) {
+  for (size_t i = 0; i < moves_.links.size() && layer.pages.codecs() != nullptr; ++i) {
+    const size_t begin = (at(moves_.first_page) + i) * kPageSlots;
+    const auto slots = std::span(moves_.kept).subspan(begin, std::min<size_t>(kPageSlots, moves_.kept.size() - begin));
+    moves_.links[i].coded =
+        std::ranges::any_of(slots, [&](int32_t slot) { return layer.pages.is_coded(head, slot / kPageSlots); });
+  }
+  return layer.pages.mark_copies(head, moves_.links);
+}
+
+// A page for each link that mark_copies marked.
+void KvCache::take_copies(const Layer& layer) {
+  for (const PageLink& link : moves_.links) {
+    if (link.copy) fresh_.take(layer.pages.pool_of(link), 1);
+  }
+}
+
+// Allocates all pages that heads will need to write shared pages, or codes where values were, before anything moves.
+// Taking pages evicts cached prefixes, so that fewer pages may be shared than before: it is tried again as long as that
+// is so.
 void KvCache::take_fresh_pages(LayOut lay_out) {
-  const auto for_each_copying_head = [&](FunctionRef<void(PagePool & pool, int32_t n_copies)> body) {
+  // body is called with the links of a head in moves_.
+  const auto for_each_copying_head = [&](FunctionRef<void(const Layer& layer, int32_t n_copies)> body) {
     for (Layer& layer : layers_) {
-      if (!layer.pages.any_shared()) continue;
+      if (layer.pages.codecs() == nullptr && !layer.pages.any_shared()) continue;
       for (int32_t h = 0; h < layer.slots.n_heads(); ++h) {
-        if (lay_out(layer, h)) body(layer.pages.pool(), layer.pages.mark_copies(h, moves_.links));
+        if (lay_out(layer, h)) body(layer, mark_copies(layer, h));
       }
     }
   };
   for (int64_t n_needed = INT64_MAX;;) {
     fresh_.give_back();
     try {
-      return for_each_copying_head([&](PagePool& pool, int32_t n_copies) { fresh_.take(pool, n_copies); });
+      return for_each_copying_head([&](const Layer& layer, int32_t) { take_copies(layer); });
     } catch (const Error&) {
       fresh_.give_back();
       int64_t n_left = 0;
-      for_each_copying_head([&](PagePool&, int32_t n_copies) { n_left += n_copies; });
+      for_each_copying_head([&](const Layer&, int32_t n_copies) { n_left += n_copies; });
       if (n_left >= n_needed) throw;
       n_needed = n_left;
     }
@@ -114,7 +135,8 @@ void KvCache::move_slots(Layer& layer, int32_t head) {
   pages.relink(head, {.first = moves_.first_page, .links = moves_.links, .keep_rest = capacity_ > 0}, fresh_);
   moves_.list_copies();
   if (!moves_.from.empty()) {
-    backend_->kv_move(head_view(layer, head, pages.old_row()), head_view(layer, head, pages.row(head)), 0, moves_.from,
+    const KvView before = head_view(layer, head, {pages.old_row(), pages.old_codecs()});
+    backend_->kv_move(before, head_view(layer, head, {pages.row(head), pages.row_codecs(head)}), 0, moves_.from,
                       moves_.to);
   }
   pages.release_old();
@@ -131,7 +153,7 @@ void KvCache::sweep() {
   for_each_head([&](Layer& layer, int32_t head) {
     if (!lay_out(layer, head)) return;
     in_step_ = false;
-    layer.pages.mark_copies(head, moves_.links);
+    mark_copies(layer, head);
     move_slots(layer, head);
     layer.slots.gather(head, moves_.kept);
   });
@@ -171,7 +193,7 @@ void KvCache::compact_head(Layer& layer, int32_t head, const KeepPlan::Head& pla
   for (const Placed& p : placed) merges.push_back(p.merge < 0 ? nullptr : &plan.merges[at(p.merge)]);
 
   lay_out(plan, d, placed, moves_);
-  layer.pages.mark_copies(head, moves_.links);
+  mark_copies(layer, head);
   move_slots(layer, head);
   layer.slots.gather(head, moves_.kept, merges);
 

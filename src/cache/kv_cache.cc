@@ -18,21 +18,26 @@ constexpr int32_t kRoomPages = 16;
 }  // namespace
 
 KvCache::KvCache(PagePools& pools, Backend& backend, const KvShape& shape, int64_t capacity)
-    : KvCache(backend, shape, capacity, [&](int32_t head_dim) -> PagePool& { return pools.of(head_dim); }) {}
+    : KvCache(backend, shape, capacity, [&](int32_t layer) { return pools.of(shape, layer); }) {}
 
 KvCache::KvCache(PagePool& pool, Backend& backend, const KvShape& shape, int64_t capacity)
-    : KvCache(backend, shape, capacity, [&](int32_t) -> PagePool& { return pool; }) {}
+    : KvCache(backend, shape, capacity, [&](int32_t layer) {
+        CHECK(!shape.layers[at(layer)].coded.has_value());
+        return TablePools{.values = &pool, .value_codec = shape.codec};
+      }) {}
 
-KvCache::KvCache(Backend& backend, const KvShape& shape, int64_t capacity, FunctionRef<PagePool&(int32_t)> pool_of)
+KvCache::KvCache(Backend& backend, const KvShape& shape, int64_t capacity, FunctionRef<TablePools(int32_t)> pools_of)
     : backend_(&backend), shape_(shape), capacity_(capacity) {
   layers_.reserve(shape.layers.size());
   for (int32_t l = 0; l < shape.n_layers(); ++l) {
     const int32_t source = shape.owner(l);
     CHECK(0 <= source && source <= l && shape.layers[at(source)].shares < 0);
     const KvLayerShape& layer = shape.layers[at(source)];
-    PagePool* pool = shape.n_own_heads(l) > 0 ? &pool_of(layer.head_dim) : nullptr;
-    CHECK(pool == nullptr || pool->page_bytes() == backend.kv_page_bytes(shape.codec, layer.head_dim));
-    layers_.emplace_back(pool, shape.layers[at(l)], shape.n_own_heads(l));
+    const TablePools pools = shape.n_own_heads(l) > 0 ? pools_of(l) : TablePools{};
+    CHECK(pools.values == nullptr || pools.values->page_bytes() == backend.kv_page_bytes(shape.codec, layer.head_dim));
+    CHECK(pools.codes == nullptr || capacity == 0);
+    layers_.emplace_back(pools, shape.layers[at(l)], shape.n_own_heads(l)).first_column = n_columns_;
+    n_columns_ += shape.n_own_heads(l);
   }
   for (Layer& layer : layers_) grow(layer, std::max(1, pages_for(capacity)));
   if (capacity == 0) return;
@@ -40,7 +45,14 @@ KvCache::KvCache(Backend& backend, const KvShape& shape, int64_t capacity, Funct
 }
 
 KvCache::KvCache(const KvCache& other)
-    : backend_(other.backend_), shape_(other.shape_), capacity_(other.capacity_), layers_(other.layers_) {
+    : backend_(other.backend_),
+      shape_(other.shape_),
+      capacity_(other.capacity_),
+      layers_(other.layers_),
+      holds_values_(other.holds_values_),
+      keeps_regular_places_(other.keeps_regular_places_),
+      places_(other.places_),
+      n_columns_(other.n_columns_) {
   for (const Layer& layer : layers_) reserve_scratch(layer.pages.stride());
 }
 
@@ -89,8 +101,12 @@ void KvCache::reserve_scratch(int32_t n_pages) {
 KvView KvCache::view_of(const Layer& layer) const {
   KvView v;
   if (!layer.has_slots()) return v;
-  v.pools[static_cast<size_t>(shape_.codec)] = layer.pages.pool().view();
+  const TablePools& pools = layer.pages.pools();
+  v.pools[static_cast<size_t>(shape_.codec)] = pools.values->view();
+  if (pools.codes != nullptr) v.pools[static_cast<size_t>(pools.code_codec)] = pools.codes->view();
   v.pages = layer.pages.pages();
+  v.codecs = layer.pages.codecs();
+  v.born = layer.pages.born();
   v.n_slots = layer.slots.lengths();
   v.slot_bias = layer.slots.view_biases();
   v.slot_pos = layer.slots.view_places();
@@ -103,9 +119,11 @@ KvView KvCache::view_of(const Layer& layer) const {
 }
 
 // A view of one head through a row of pages other than the table's, for moving slots.
-KvView KvCache::head_view(const Layer& layer, int32_t head, const int32_t* pages) const {
+KvView KvCache::head_view(const Layer& layer, int32_t head, const Row& row) const {
   KvView v = view_of(layer);
-  v.pages = pages;
+  v.pages = row.pages;
+  v.codecs = row.codecs;
+  v.born = nullptr;
   v.n_slots += head;
   v.slot_bias = nullptr;
   v.slot_pos = nullptr;
@@ -155,29 +173,22 @@ void KvCache::own_pages(Layer& layer, int32_t head, int32_t end) {
   for (int32_t p = first; p < std::min(end, layer.pages.n_pages(head)); ++p) {
     moves_.links.push_back({.source = p, .write = true});
   }
-  int32_t n_copies = layer.pages.mark_copies(head, moves_.links);
+  moves_.first_page = first;
+  moves_.kept.resize(at(n_slots));
+  std::iota(moves_.kept.begin(), moves_.kept.end(), 0);
+  int32_t n_copies = mark_copies(layer, head);
   for (bool taken = false; n_copies > 0 && !taken;) {
     try {
-      fresh_.take(layer.pages.pool(), n_copies);
+      take_copies(layer);
       taken = true;
     } catch (const Error&) {
       // Taking pages evicts cached prefixes, so that fewer pages may be shared than before.
-      const int32_t n_left = layer.pages.mark_copies(head, moves_.links);
+      const int32_t n_left = mark_copies(layer, head);
       if (n_left == n_copies) throw;
       n_copies = n_left;
     }
   }
-  if (n_copies == 0) return;
-  moves_.first_page = first;
-  moves_.kept.resize(at(n_slots));
-  std::iota(moves_.kept.begin(), moves_.kept.end(), 0);
-  move_slots(layer, head);
-}
-
-int64_t KvCache::n_columns() const {
-  int64_t n = 0;
-  for (const Layer& layer : layers_) n += layer.slots.n_heads();
-  return n;
+  if (n_copies > 0) move_slots(layer, head);
 }
 
 void KvCache::clear_tails() {
@@ -211,7 +222,8 @@ std::span<const std::byte> KvCache::page(int32_t column, int32_t i) const {
       continue;
     }
     CHECK(i < layer.pages.n_pages(column));
-    const KvPool pool = layer.pages.pool().view();
+    const TablePools& pools = layer.pages.pools();
+    const KvPool pool = (layer.pages.is_coded(column, i) ? pools.codes : pools.values)->view();
     return {pool.base + layer.pages.row(column)[i] * pool.page_bytes, static_cast<size_t>(pool.page_bytes)};
   }
   CHECK(false);
@@ -223,25 +235,29 @@ std::span<std::byte> KvCache::page(int32_t column, int32_t i) {
   return {const_cast<std::byte*>(bytes.data()), bytes.size()};  // this cache's own memory
 }
 
-void KvCache::list_pages(int32_t i, std::span<int32_t> pages) const {
+void KvCache::list_pages(int32_t i, std::span<PageForms> pages) const {
   CHECK(std::ssize(pages) == n_columns());
   auto to = pages.begin();
   for (const Layer& layer : layers_) {
-    for (int32_t h = 0; h < layer.slots.n_heads(); ++h) {
-      CHECK(i < layer.pages.n_pages(h));
-      *to++ = layer.pages.row(h)[i];
-    }
+    for (int32_t h = 0; h < layer.slots.n_heads(); ++h) *to++ = layer.pages.forms(h, i);
   }
 }
 
-void KvCache::share(std::span<const std::span<const int32_t>> groups, int32_t n_tokens) {
+void KvCache::share(std::span<const std::span<const PageForms>> groups, int32_t n_tokens) {
   CHECK(capacity_ == 0 && n_pages() == 0 && std::ssize(groups) == pages_for(n_tokens));
   reserve(n_tokens);
   std::vector<int32_t> tokens(at(n_tokens));
   std::iota(tokens.begin(), tokens.end(), 0);
   size_t column = 0;
   for_each_head([&](Layer& layer, int32_t head) {
-    for (const std::span<const int32_t> group : groups) layer.pages.share(head, group[column]);
+    const int32_t end = layer.pages.pools().codes != nullptr ? coded_end(n_tokens) : 1;
+    for (int32_t i = 0; i < std::ssize(groups); ++i) {
+      PageForms page = groups[at(i)][column];
+      const bool coded = 0 < i && i < end, full = (i + 1) * kPageSlots <= n_tokens;
+      if (coded) page.born = -1;
+      if (!coded && !full) page.coded = -1;  // the rest of the page will change
+      layer.pages.share(head, page, coded);
+    }
     layer.slots.append(head, tokens);
     ++column;
   });
@@ -258,6 +274,7 @@ void KvCache::rollback_step() noexcept {
     layer.slots.forget();
     for (int32_t h = 0; h < layer.slots.n_heads() && capacity_ == 0; ++h) {
       layer.pages.shorten(h, pages_for(layer.slots.n_slots(h)));
+      show_forms(layer, h);
     }
   }
 }
@@ -271,6 +288,7 @@ void KvCache::truncate(int32_t n_tokens) {
     for (int32_t h = 0; h < layer.slots.n_heads(); ++h) {
       layer.slots.shorten(h, layer.slots.n_until(h, n_tokens - 1));
       if (capacity_ == 0) layer.pages.shorten(h, pages_for(layer.slots.n_slots(h)));
+      show_forms(layer, h);
     }
     if (!layer.slots.complete() || layer.slots.view_places() != nullptr) layer.slots.refresh();
     shrink(layer);
@@ -287,7 +305,7 @@ std::span<float> KvCache::plane(int32_t layer, int32_t head, int32_t plane) {
 
 void KvCache::for_each_page(FunctionRef<void(const PagePool& pool, int32_t page)> visit) const {
   for (const Layer& layer : layers_) {
-    if (layer.has_slots()) layer.pages.for_each_page([&](int32_t page) { visit(layer.pages.pool(), page); });
+    if (layer.has_slots()) layer.pages.for_each_page(visit);
   }
 }
 
@@ -309,7 +327,7 @@ int64_t KvCache::page_bytes(int32_t layer) const { return owner(layer).pages.poo
 int64_t KvCache::bytes() const {
   int64_t n = 0;
   for (const Layer& layer : layers_) {
-    if (layer.has_slots()) n += layer.pages.n_pages() * layer.pages.pool().page_bytes();
+    if (layer.has_slots()) n += layer.pages.bytes();
   }
   return n;
 }

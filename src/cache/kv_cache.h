@@ -17,6 +17,9 @@
 
 namespace vlcache {
 
+// Places where a sequence can continue although its pages become codes.
+inline constexpr int32_t kPlaceTokens = 2048;
+
 // size: the one interface to page table, slot table and slot moves, to which it forwards.
 class KvCache {
  public:
@@ -31,16 +34,18 @@ class KvCache {
   KvCache fork() const;
   // The pages of tokens [64 i, 64 i + 64), all of which must be cached: pages[c], where c counts the kv heads of the
   // layers with KV of their own, layer by layer (n_columns of them).
-  void list_pages(int32_t i, std::span<int32_t> pages) const;
-  int64_t n_columns() const;
+  void list_pages(int32_t i, std::span<PageForms> pages) const;
+  int64_t n_columns() const { return n_columns_; }
   // Zeroes the memory after the last slot of every head, so that a page leaves without data of other sequences.
   void clear_tails();
-  // The bytes of such a page in the backend's layout; to be written only while it is not shared.
+  // The bytes of such a page in the backend's layout, as the newest rows see it; to be written only while it is not
+  // shared.
   std::span<std::byte> page(int32_t column, int32_t i);
   std::span<const std::byte> page(int32_t column, int32_t i) const;
   // Begins with n_tokens of another sequence, whose pages are shared until they are written; the cache must be empty.
-  // groups[i] has the pages of tokens [64 i, 64 i + 64) in the order of list_pages.
-  void share(std::span<const std::span<const int32_t>> groups, int32_t n_tokens);
+  // groups[i] has the pages of tokens [64 i, 64 i + 64) in the order of list_pages, in the forms that a row after
+  // n_tokens sees, at least.
+  void share(std::span<const std::span<const PageForms>> groups, int32_t n_tokens);
   // Makes room in the tables (pages, slots, planes) for this many slots per head: growing to that size allocates
   // nothing but pages and moves no table.
   void reserve(int64_t n_slots);
@@ -54,6 +59,27 @@ class KvCache {
   KvView append(int32_t layer, std::span<const int32_t> tokens, int32_t* lengths = nullptr,
                 std::span<const float> biases = {});
   KvView view(int32_t layer) const;
+
+  // ---- pages that become codes (KvLayerShape::coded) --------------------------------------------------------------
+  // To be called when the K and V of appended tokens are written, before they are attended to: turns the full pages
+  // that the newest row sees as codes into codes. Views of the layer show it. Also makes some codes ahead, a share of
+  // each step, so that no step has to make those of a whole block. Throws Error(kOutOfPages).
+  void encode(int32_t layer);
+  // No row of the step is attended to any more: frees the pages of values that later rows see as codes, but for those
+  // of places.
+  void end_step();
+  // Until the next call with false, end_step frees nothing: what is appended will be truncated again.
+  void hold_values(bool hold) { holds_values_ = hold; }
+  // Another sequence may continue after n_tokens: the pages of values that it would see are kept from now on, until
+  // forget_places, as long as the cache is complete.
+  void keep_place(int32_t n_tokens) { places_.push_back(n_tokens); }
+  // The same after every kPlaceTokens tokens.
+  void keep_regular_places() { keeps_regular_places_ = true; }
+  // Frees the pages of values that were kept for places.
+  void forget_places();
+  // The most tokens, at most n_tokens, to which the cache can be truncated so that the next row sees every page as it
+  // would if the rest had never been there.
+  int32_t place_before(int32_t n_tokens) const;
 
   // A failed step costs nothing: begin_step notes all lengths, rollback_step drops the slots appended since and frees
   // their pages. Neither allocates. What compact, sweep, truncate or clear did in between is not undone: they end the
@@ -82,9 +108,10 @@ class KvCache {
 
   Isa isa() const { return backend_->isa(); }
 
-  // K and V of a head's first n slots as f32: k, v [n, head_dim], n <= n_slots; either may be empty.
+  // K and V of a head's first n slots as f32, as the newest rows see them: k, v [n, head_dim], n <= n_slots; either may
+  // be empty.
   void read(int32_t layer, int32_t head, const Tensor& k, const Tensor& v) const;
-  // Bytes of a page of `layer`.
+  // Bytes of a page of `layer`, as K and V are written.
   int64_t page_bytes(int32_t layer) const;
 
   const KvShape& shape() const { return shape_; }
@@ -104,20 +131,36 @@ class KvCache {
 
  private:
   struct Layer {
-    Layer(PagePool* pool, const KvLayerShape& layer, int32_t n_own_heads)
-        : shape(layer), pages(pool, n_own_heads), slots(n_own_heads) {}
-    Layer(const Layer& other) : shape(other.shape), pages(other.pages.fork()), slots(other.slots) {}
+    Layer(const TablePools& pools, const KvLayerShape& layer, int32_t n_own_heads)
+        : shape(layer), pages(pools, n_own_heads), slots(n_own_heads) {}
+    Layer(const Layer& other)
+        : shape(other.shape),
+          pages(other.pages.fork()),
+          slots(other.slots),
+          first_column(other.first_column),
+          switched(other.switched) {}
     Layer(Layer&&) noexcept = default;
     bool has_slots() const { return slots.n_heads() > 0; }
 
     KvLayerShape shape;
     PageTable pages;
     SlotTable slots;  // of no heads where the layer shares another's KV or has none
+    int32_t first_column = 0;
+    // Pages whose codes are seen since this step, their values still there.
+    struct Switched {
+      int32_t head, page;
+    };
+    std::vector<Switched> switched;
+  };
+  // A page that becomes codes.
+  struct Encoding {
+    int32_t head, page;
+    bool shown;  // to the newest rows, from now on
   };
   // Describes in moves_ how a head changes; returns false if it does not.
   using LayOut = FunctionRef<bool(Layer& layer, int32_t head)>;
 
-  KvCache(Backend& backend, const KvShape& shape, int64_t capacity, FunctionRef<PagePool&(int32_t head_dim)> pool_of);
+  KvCache(Backend& backend, const KvShape& shape, int64_t capacity, FunctionRef<TablePools(int32_t layer)> pools_of);
   KvCache(const KvCache& other);
 
   static size_t at(int32_t i) { return static_cast<size_t>(i); }
@@ -125,12 +168,22 @@ class KvCache {
   const Layer& owner(int32_t layer) const { return layers_[at(shape_.owner(layer))]; }
   const SlotTable& slots(int32_t layer) const { return owner(layer).slots; }
   KvView view_of(const Layer& layer) const;
-  KvView head_view(const Layer& layer, int32_t head, const int32_t* pages) const;
+  struct Row {
+    const int32_t* pages;
+    const uint8_t* codecs;  // null: all have values
+  };
+  KvView head_view(const Layer& layer, int32_t head, const Row& row) const;
+  KvView page_view(const Layer& layer, const int32_t& page, KvCodec codec) const;
 
   void grow(Layer& layer, int32_t n_pages);
   void shrink(Layer& layer);
   void make_room(Layer& layer, size_t n);
   void own_pages(Layer& layer, int32_t head, int32_t end);
+  int32_t mark_copies(const Layer& layer, int32_t head);
+  void take_copies(const Layer& layer);
+  void list_encodings(const Layer& layer, int32_t head);
+  void show_forms(Layer& layer, int32_t head) noexcept;
+  bool is_kept(const Layer& layer, int32_t page) const;
 
   void reserve_scratch(int32_t n_pages);
   void for_each_head(FunctionRef<void(Layer& layer, int32_t head)> visit);
@@ -142,9 +195,12 @@ class KvCache {
   KvShape shape_;
   int64_t capacity_;
   std::vector<Layer> layers_;
-  bool in_step_ = false;
-  SlotMoves moves_;   // scratch, sized for the tables
-  FreshPages fresh_;  // likewise
+  bool in_step_ = false, holds_values_ = false, keeps_regular_places_ = false;
+  std::vector<int32_t> places_;  // of keep_place
+  int32_t n_columns_ = 0;
+  std::vector<Encoding> encodings_;  // scratch of encode
+  SlotMoves moves_;                  // scratch, sized for the tables
+  FreshPages fresh_;                 // likewise
 };
 
 }  // namespace vlcache

@@ -139,7 +139,7 @@ TEST_F(KvCacheTest, LayersDiffer) {
     cache.reserve(200);
     fill(cache, 0, 100);
     EXPECT_EQ(cache.n_pages(), 2 * 2 + 2);
-    EXPECT_EQ(cache.bytes(), 4 * pools.of(32).page_bytes() + 2 * pools.of(64).page_bytes());
+    EXPECT_EQ(cache.bytes(), 4 * pools.of(32, shape.codec).page_bytes() + 2 * pools.of(64, shape.codec).page_bytes());
     EXPECT_EQ(cache.bytes(), pools.used_bytes());
     expect_tokens(cache, 0, 1, range(0, 100));
     expect_rows(cache.view(1), 0, 1, range(0, 100));

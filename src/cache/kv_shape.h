@@ -1,7 +1,9 @@
 // KvShape: the K and V that a model's layers hold per token.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/contracts/kv.h"
@@ -13,17 +15,22 @@ struct KvLayerShape {
   int32_t head_dim = 0;
   int32_t shares = -1;  // >= 0: the layer uses K and V of that earlier layer, which has its own
   int32_t window = 0;   // > 0: queries see tokens > their own - window only
+  // What full pages become (coded_end); none: they stay values.
+  std::optional<KvCodec> coded = {};
 };
 
 struct KvShape {
   std::vector<KvLayerShape> layers;
-  KvCodec codec = KvCodec::kBF16;
+  KvCodec codec = KvCodec::kBF16;  // of pages as they are written: values
 
   static KvShape uniform(int32_t n_layers, int32_t n_kv_heads, int32_t head_dim, KvCodec codec) {
     const KvLayerShape layer{.n_kv_heads = n_kv_heads, .head_dim = head_dim};
     return {.layers = std::vector<KvLayerShape>(static_cast<size_t>(n_layers), layer), .codec = codec};
   }
   int32_t n_layers() const { return static_cast<int32_t>(layers.size()); }
+  bool has_codes() const {
+    return std::ranges::any_of(layers, [](const KvLayerShape& layer) { return layer.coded.has_value(); });
+  }
   // The layer that holds K and V of `layer`: itself, or the one that it shares.
   int32_t owner(int32_t layer) const {
     const int32_t shared = layers[static_cast<size_t>(layer)].shares;

@@ -43,15 +43,15 @@ TEST(PagePools, HeadSizesShareOneBudget) {
                       .codec = KvCodec::kF32};
   const int64_t small = backend->kv_page_bytes(KvCodec::kF32, 32), large = backend->kv_page_bytes(KvCodec::kF32, 64);
   PagePools pools(*backend, shape, 2 * large + small);
-  EXPECT_NE(&pools.of(32), &pools.of(64));
-  const PageRun run = pools.of(32).allocate_run(3);
+  EXPECT_NE(&pools.of(32, KvCodec::kF32), &pools.of(64, KvCodec::kF32));
+  const PageRun run = pools.of(32, KvCodec::kF32).allocate_run(3);
   EXPECT_EQ(run.size(), 3);
-  EXPECT_EQ(pools.of(64).allocate_run(2).size(), 1);  // the rest of the budget
+  EXPECT_EQ(pools.of(64, KvCodec::kF32).allocate_run(2).size(), 1);  // the rest of the budget
   EXPECT_EQ(pools.used_bytes(), 3 * small + large);
-  EXPECT_THROW(pools.of(64).allocate(), Error);
-  EXPECT_THROW(pools.of(32).allocate(), Error);
-  pools.of(32).release(run.begin);
-  EXPECT_EQ(pools.of(32).allocate(), run.begin);
+  EXPECT_THROW(pools.of(64, KvCodec::kF32).allocate(), Error);
+  EXPECT_THROW(pools.of(32, KvCodec::kF32).allocate(), Error);
+  pools.of(32, KvCodec::kF32).release(run.begin);
+  EXPECT_EQ(pools.of(32, KvCodec::kF32).allocate(), run.begin);
 }
 
 }  // namespace

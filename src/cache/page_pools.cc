@@ -9,23 +9,35 @@ namespace vlcache {
 PagePools::PagePools(Backend& backend, const KvShape& shape, int64_t max_bytes)
     : budget_(std::make_unique<PageBudget>(PageBudget{.max_bytes = max_bytes})) {
   for (int32_t l = 0; l < shape.n_layers(); ++l) {
-    const int32_t head_dim = shape.layers[static_cast<size_t>(l)].head_dim;
-    if (shape.n_own_heads(l) == 0 || pools_.contains(head_dim)) continue;
-    const int64_t page_bytes = backend.kv_page_bytes(shape.codec, head_dim);
-    budget_->max_bytes = std::max(budget_->max_bytes, page_bytes);
-    const int64_t max_pages = std::clamp<int64_t>(max_bytes / page_bytes, 1, INT32_MAX);
-    pools_.try_emplace(head_dim, page_bytes, max_pages, budget_.get());
+    const KvLayerShape& layer = shape.layers[static_cast<size_t>(l)];
+    if (shape.n_own_heads(l) == 0) continue;
+    for (const KvCodec codec : {shape.codec, layer.coded.value_or(shape.codec)}) {
+      const std::pair key(layer.head_dim, codec);
+      if (pools_.contains(key)) continue;
+      const int64_t page_bytes = backend.kv_page_bytes(codec, layer.head_dim);
+      budget_->max_bytes = std::max(budget_->max_bytes, page_bytes);
+      const int64_t max_pages = std::clamp<int64_t>(max_bytes / page_bytes, 1, INT32_MAX);
+      pools_.try_emplace(key, page_bytes, max_pages, budget_.get());
+    }
   }
 }
 
-PagePool& PagePools::of(int32_t head_dim) {
-  const auto pool = pools_.find(head_dim);
+PagePool& PagePools::of(int32_t head_dim, KvCodec codec) {
+  const auto pool = pools_.find({head_dim, codec});
   CHECK(pool != pools_.end());
   return pool->second;
 }
 
+TablePools PagePools::of(const KvShape& shape, int32_t layer) {
+  if (shape.n_own_heads(layer) == 0) return {};
+  const KvLayerShape& l = shape.layers[static_cast<size_t>(layer)];
+  TablePools pools{.values = &of(l.head_dim, shape.codec), .value_codec = shape.codec};
+  if (l.coded.has_value()) pools.codes = &of(l.head_dim, *l.coded), pools.code_codec = *l.coded;
+  return pools;
+}
+
 void PagePools::trim() {
-  for (auto& [head_dim, pool] : pools_) pool.trim();
+  for (auto& [key, pool] : pools_) pool.trim();
 }
 
 }  // namespace vlcache

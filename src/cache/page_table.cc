@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <type_traits>
+#include <utility>
 
 #include "base/error.h"
 #include "cache/strided_rows.h"
@@ -35,49 +37,87 @@ void FreshPages::give_back() {
   next_ = 0;
 }
 
-PageTable::PageTable(PagePool* pool, int32_t n_heads)
-    : pool_(pool), n_pages_(static_cast<size_t>(n_heads), 0), spare_(static_cast<size_t>(n_heads)) {
+PageTable::PageTable(const TablePools& pools, int32_t n_heads)
+    : pools_(pools), n_pages_(static_cast<size_t>(n_heads), 0), spare_(static_cast<size_t>(n_heads)) {
+  if (two_forms()) spare_codes_.resize(static_cast<size_t>(n_heads));
   set_stride(1);
 }
 
 PageTable PageTable::fork() const {
-  PageTable copy(pool_, static_cast<int32_t>(n_pages_.size()));
+  PageTable copy(pools_, static_cast<int32_t>(n_pages_.size()));
   copy.set_stride(stride_);
-  copy.pages_ = pages_;
   for (int32_t h = 0; h < static_cast<int32_t>(n_pages_.size()); ++h) {
-    for (int32_t i = 0; i < n_pages(h); ++i) pool_->retain(row(h)[i]);
+    for (int32_t i = 0; i < n_pages(h); ++i) copy.share(h, forms(h, i), is_coded(h, i));
   }
-  copy.n_pages_ = n_pages_;
   return copy;
 }
 
 void PageTable::set_stride(int32_t stride) {
   if (stride == stride_) return;
   CHECK(std::ranges::all_of(n_pages_, [&](int32_t n) { return n <= stride; }));
+  const auto resized = [&](const auto& table) {
+    using Table = std::remove_cvref_t<decltype(table)>;
+    return stride_ > 0 ? with_stride(table, stride_, stride) : Table(n_pages_.size() * static_cast<size_t>(stride));
+  };
   old_row_.resize(static_cast<size_t>(stride));
   left_.reserve(static_cast<size_t>(stride));
-  pages_ = stride_ > 0 ? with_stride(pages_, stride_, stride)
-                       : std::vector<int32_t>(n_pages_.size() * static_cast<size_t>(stride));
+  auto pages = resized(pages_);
+  if (two_forms()) {
+    old_codecs_.resize(static_cast<size_t>(stride));
+    auto codecs = resized(codecs_);
+    auto born = resized(born_), ahead = resized(ahead_);
+    codecs_ = std::move(codecs);
+    born_ = std::move(born);
+    ahead_ = std::move(ahead);
+  }
+  pages_ = std::move(pages);
   stride_ = stride;
 }
 
 int64_t PageTable::n_pages() const { return std::accumulate(n_pages_.begin(), n_pages_.end(), int64_t{0}); }
 
-bool PageTable::any_shared() const {
-  for (int32_t h = 0; h < static_cast<int32_t>(n_pages_.size()); ++h) {
-    for (int32_t i = 0; i < n_pages(h); ++i) {
-      if (pool_->references(row(h)[i]) > 1) return true;
-    }
-  }
-  return false;
+int64_t PageTable::table_bytes() const {
+  const size_t ids = pages_.capacity() + born_.capacity() + ahead_.capacity();
+  return static_cast<int64_t>(ids * sizeof(int32_t) + codecs_.capacity());
 }
 
-void PageTable::for_each_page(FunctionRef<void(int32_t page)> visit) const {
+PageForms PageTable::forms(int32_t head, int32_t i) const {
+  CHECK(i < n_pages(head));
+  const size_t entry = at(head, i);
+  if (!two_forms()) return {.born = pages_[entry]};
+  if (is_coded(head, i)) return {.born = born_[entry], .coded = pages_[entry]};
+  return {.born = pages_[entry], .coded = ahead_[entry]};
+}
+
+// Calls visit(pool, page) for each form of each page in use.
+void PageTable::for_each_form(FunctionRef<void(PagePool& pool, int32_t page)> visit) const {
   for (int32_t h = 0; h < static_cast<int32_t>(n_pages_.size()); ++h) {
-    for (int32_t i = 0; i < n_pages(h); ++i) visit(row(h)[i]);
-    const PageRun& spare = spare_[static_cast<size_t>(h)];
-    for (int32_t page = spare.begin; page < spare.end; ++page) visit(page);
+    for (int32_t i = 0; i < n_pages(h); ++i) {
+      const PageForms page = forms(h, i);
+      if (page.born >= 0) visit(*pools_.values, page.born);
+      if (page.coded >= 0) visit(*pools_.codes, page.coded);
+    }
   }
+}
+
+int64_t PageTable::bytes() const {
+  if (!two_forms()) return n_pages_.empty() ? 0 : n_pages() * pools_.values->page_bytes();
+  return n_values_ * pools_.values->page_bytes() + n_codes_ * pools_.codes->page_bytes();
+}
+
+bool PageTable::any_shared() const {
+  bool shared = false;
+  for_each_form([&](const PagePool& pool, int32_t page) { shared = shared || pool.references(page) > 1; });
+  return shared;
+}
+
+void PageTable::for_each_page(FunctionRef<void(const PagePool& pool, int32_t page)> visit) const {
+  for_each_form([&](const PagePool& pool, int32_t page) { visit(pool, page); });
+  const auto visit_run = [&](const PagePool& pool, const PageRun& run) {
+    for (int32_t page = run.begin; page < run.end; ++page) visit(pool, page);
+  };
+  for (const PageRun& run : spare_) visit_run(*pools_.values, run);
+  for (const PageRun& run : spare_codes_) visit_run(*pools_.codes, run);
 }
 
 void PageTable::extend(int32_t head, int32_t n) {
@@ -85,71 +125,160 @@ void PageTable::extend(int32_t head, int32_t n) {
   int32_t& have = n_pages_[static_cast<size_t>(head)];
   PageRun& spare = spare_[static_cast<size_t>(head)];
   while (have < n) {
-    if (spare.size() == 0) spare = pool_->allocate_run(std::max(n - have, std::min(kMaxRun, have / 2)));
-    row_of(head)[have++] = spare.begin++;
+    if (spare.size() == 0) spare = pools_.values->allocate_run(std::max(n - have, std::min(kMaxRun, have / 2)));
+    set_entry(at(head, have++), {.born = spare.begin++}, /*coded=*/false);
+    ++n_values_;
   }
 }
 
-void PageTable::share(int32_t head, int32_t page) {
+void PageTable::share(int32_t head, const PageForms& page, bool coded) {
   int32_t& have = n_pages_[static_cast<size_t>(head)];
   CHECK(have < stride_ && spare_[static_cast<size_t>(head)].size() == 0);
-  pool_->retain(page);
-  row_of(head)[have++] = page;
+  CHECK((coded ? page.coded : page.born) >= 0 && (page.coded < 0 || two_forms()));
+  if (page.born >= 0) pools_.values->retain(page.born);
+  if (page.coded >= 0) pools_.codes->retain(page.coded);
+  set_entry(at(head, have++), page, coded);
+  count(page, 1);
+}
+
+void PageTable::count(const PageForms& page, int64_t by) {
+  n_values_ += page.born >= 0 ? by : 0;
+  n_codes_ += page.coded >= 0 ? by : 0;
+}
+
+void PageTable::set_entry(size_t entry, const PageForms& page, bool coded) {
+  pages_[entry] = coded ? page.coded : page.born;
+  if (!two_forms()) return;
+  codecs_[entry] = static_cast<uint8_t>(coded ? pools_.code_codec : pools_.value_codec);
+  born_[entry] = coded ? page.born : -1;
+  ahead_[entry] = coded ? -1 : page.coded;
+  n_coded_ += coded ? 1 : 0;
 }
 
 void PageTable::shorten(int32_t head, int32_t n) {
   int32_t& have = n_pages_[static_cast<size_t>(head)];
   if (have <= n) return;
   PageRun& spare = spare_[static_cast<size_t>(head)];
-  while (spare.size() > 0) pool_->release(spare.begin++);
-  while (have > n) pool_->release(row(head)[--have]);
+  while (spare.size() > 0) pools_.values->release(spare.begin++);
+  while (have > n) {
+    const PageForms page = forms(head, have - 1);
+    n_coded_ -= is_coded(head, have - 1) ? 1 : 0;
+    --have;
+    count(page, -1);
+    if (page.born >= 0) pools_.values->release(page.born);
+    if (page.coded >= 0) pools_.codes->release(page.coded);
+  }
 }
 
 void PageTable::clear() {
   for (int32_t h = 0; h < static_cast<int32_t>(n_pages_.size()); ++h) {
     PageRun& spare = spare_[static_cast<size_t>(h)];
-    while (spare.size() > 0) pool_->release(spare.begin++);
+    while (spare.size() > 0) pools_.values->release(spare.begin++);
     shorten(h, 0);
   }
+  for (PageRun& spare : spare_codes_) {
+    while (spare.size() > 0) pools_.codes->release(spare.begin++);
+  }
+}
+
+int32_t PageTable::add_codes(int32_t head, int32_t i) {
+  const size_t entry = at(head, i);
+  CHECK(two_forms() && i < n_pages(head) && !is_coded(head, i));
+  if (ahead_[entry] >= 0) return ahead_[entry];
+  PageRun& spare = spare_codes_[static_cast<size_t>(head)];
+  if (spare.size() == 0) spare = pools_.codes->allocate_run(std::clamp(i / 2, 1, kMaxRun));
+  ++n_codes_;
+  return ahead_[entry] = spare.begin++;
+}
+
+void PageTable::show_codes(int32_t head, int32_t i) {
+  const size_t entry = at(head, i);
+  CHECK(!is_coded(head, i) && ahead_[entry] >= 0);
+  set_entry(entry, {.born = pages_[entry], .coded = ahead_[entry]}, /*coded=*/true);
+}
+
+bool PageTable::show_born(int32_t head, int32_t i) {
+  const size_t entry = at(head, i);
+  if (!is_coded(head, i)) return true;
+  if (born_[entry] < 0) return false;
+  --n_coded_;
+  set_entry(entry, {.born = born_[entry], .coded = pages_[entry]}, /*coded=*/false);
+  return true;
+}
+
+void PageTable::drop_born(int32_t head, int32_t i) {
+  const size_t entry = at(head, i);
+  if (!is_coded(head, i) || born_[entry] < 0) return;
+  pools_.values->release(std::exchange(born_[entry], -1));
+  --n_values_;
+}
+
+void PageTable::drop_codes(int32_t head, int32_t i) {
+  const size_t entry = at(head, i);
+  if (!two_forms() || is_coded(head, i) || ahead_[entry] < 0) return;
+  pools_.codes->release(std::exchange(ahead_[entry], -1));
+  --n_codes_;
 }
 
 int32_t PageTable::mark_copies(int32_t head, std::span<PageLink> links) const {
   int32_t n = 0;
   for (PageLink& link : links) {
-    CHECK(0 <= link.source && link.source < n_pages(head));
-    link.copy = link.write && pool_->references(row(head)[link.source]) > 1;
+    CHECK(0 <= link.source && link.source < n_pages(head) && (two_forms() || !link.coded));
+    const bool other_form = link.coded != is_coded(head, link.source);
+    const PagePool& pool = is_coded(head, link.source) ? *pools_.codes : *pools_.values;
+    CHECK(!other_form || (link.write && link.coded));
+    link.copy = other_form || (link.write && pool.references(row(head)[link.source]) > 1);
     n += link.copy ? 1 : 0;
   }
   return n;
 }
 
 void PageTable::relink(int32_t head, const NewRow& to, FreshPages& fresh) {
-  int32_t* pages = row_of(head);
   int32_t& n = n_pages_[static_cast<size_t>(head)];
-  std::copy_n(pages, n, old_row_.begin());
+  for (int32_t i = to.first; i < n; ++i) drop_born(head, i), drop_codes(head, i);
+  const int64_t first = static_cast<int64_t>(at(head, 0));
+  std::copy_n(pages_.begin() + first, n, old_row_.begin());
+  if (two_forms()) std::copy_n(codecs_.begin() + first, n, old_codecs_.begin());
+  old_coded_ = n_coded_ > 0;
+  for (int32_t i = to.first; i < n; ++i) {
+    count(forms(head, i), -1);
+    n_coded_ -= is_coded(head, i) ? 1 : 0;
+  }
   left_.clear();
+  const auto was_coded = [&](int32_t i) {
+    return two_forms() && old_codecs_[static_cast<size_t>(i)] == static_cast<uint8_t>(pools_.code_codec);
+  };
+  const auto leave = [&](int32_t i) {
+    left_.push_back({was_coded(i) ? pools_.codes : pools_.values, old_row_[static_cast<size_t>(i)]});
+  };
   int32_t next = to.first, unnamed = to.first;
   const auto leave_until = [&](int32_t end) {
-    for (; unnamed < end; ++unnamed) left_.push_back(old_row_[static_cast<size_t>(unnamed)]);
+    for (; unnamed < end; ++unnamed) leave(unnamed);
+  };
+  const auto put = [&](int32_t page, bool coded) {
+    const PageForms one = coded ? PageForms{.coded = page} : PageForms{.born = page};
+    set_entry(at(head, next++), one, coded);
+    count(one, 1);
   };
   for (const PageLink& link : to.links) {  // sources ascend
     leave_until(link.source);
-    pages[next++] = link.copy ? fresh.next() : old_row_[static_cast<size_t>(link.source)];
+    put(link.copy ? fresh.next() : old_row_[static_cast<size_t>(link.source)], link.coded);
     unnamed = link.source + 1;
   }
   leave_until(n);
   if (to.keep_rest) {
-    for (int32_t page : left_) pages[next++] = page;
+    CHECK(!two_forms());
+    for (const Left& left : left_) put(left.page, false);
     left_.clear();
   }
   for (const PageLink& link : to.links) {
-    if (link.copy) left_.push_back(old_row_[static_cast<size_t>(link.source)]);
+    if (link.copy) leave(link.source);
   }
   n = next;
 }
 
 void PageTable::release_old() {
-  for (int32_t page : left_) pool_->release(page);
+  for (const Left& left : left_) left.pool->release(left.page);
   left_.clear();
 }
 

@@ -14,7 +14,7 @@ std::vector<int32_t> row_of(const PageTable& table, int32_t head) {
 TEST(PageTable, GrowsAndFreesItsPages) {
   PagePool pool(4096, 64);
   {
-    PageTable table(&pool, 2);
+    PageTable table({.values = &pool}, 2);
     table.set_stride(20);
     table.extend(0, 3);
     table.extend(1, 2);
@@ -35,7 +35,7 @@ TEST(PageTable, GrowsAndFreesItsPages) {
 
 TEST(PageTable, ForkSharesPagesButNotReservedOnes) {
   PagePool pool(4096, 64);
-  PageTable table(&pool, 1);
+  PageTable table({.values = &pool}, 1);
   table.set_stride(30);
   for (int32_t n = 1; n <= 8; ++n) table.extend(0, n);
   const int64_t used = pool.n_used();
@@ -53,7 +53,7 @@ TEST(PageTable, ForkSharesPagesButNotReservedOnes) {
 
 class PageTableRelink : public testing::Test {
  protected:
-  PageTableRelink() : pool_(4096, 64), table_(&pool_, 2) {
+  PageTableRelink() : pool_(4096, 64), table_({.values = &pool_}, 2) {
     table_.set_stride(8);
     table_.extend(1, 6);
     row_ = row_of(table_, 1);

@@ -354,7 +354,7 @@ TEST(Scheduler, FailedCheckEndsOnlyItsRequest) {
 // State that requests share: half a change there could give another request a wrong answer.
 TEST(Scheduler, FailedCheckInSharedStateEndsTheProcess) {
   const std::unique_ptr<Engine> engine = make_engine(1);
-  PagePool& pool = engine->pools().of(kHeadDim);
+  PagePool& pool = engine->pools().of(kHeadDim, engine->kv_shape().codec);
   const auto release_twice = [&] {
     const CheckScope own(CheckScope::Failure::kThrow);
     const int32_t page = pool.allocate();

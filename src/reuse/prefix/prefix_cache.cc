@@ -18,7 +18,7 @@ int64_t bytes_of_group(PagePools& pools, const KvShape& shape) {
   int64_t bytes = 0;
   for (int32_t layer = 0; layer < shape.n_layers(); ++layer) {
     const int32_t n_heads = shape.n_own_heads(layer);
-    if (n_heads > 0) bytes += n_heads * pools.of(shape.layers[static_cast<size_t>(layer)].head_dim).page_bytes();
+    if (n_heads > 0) bytes += n_heads * pools.of(shape, layer).values->page_bytes();
   }
   return bytes;
 }
@@ -51,8 +51,7 @@ bool BudgetedPrefixes::keep(std::span<const Element> key, double cost, FunctionR
 
 PrefixCache::Groups::Groups(PagePools& pools, const KvShape& shape) {
   for (int32_t layer = 0; layer < shape.n_layers(); ++layer) {
-    const int32_t head_dim = shape.layers[static_cast<size_t>(layer)].head_dim;
-    for (int32_t head = 0; head < shape.n_own_heads(layer); ++head) pool_of_.push_back(&pools.of(head_dim));
+    for (int32_t head = 0; head < shape.n_own_heads(layer); ++head) pools_.push_back(pools.of(shape, layer));
   }
 }
 
@@ -60,39 +59,39 @@ PageGroup PrefixCache::Groups::make(const KvCache& cache, int32_t i) {
   if (free_.empty()) {
     free_.push_back(static_cast<int32_t>(references_.size()));
     references_.push_back(0);
-    pages_.resize(pages_.size() + pool_of_.size());
+    pages_.resize(pages_.size() + pools_.size());
   }
   const PageGroup group = free_.back();
   free_.pop_back();
   references_[static_cast<size_t>(group)] = 1;
-  int32_t* pages = pages_.data() + static_cast<size_t>(group) * pool_of_.size();
-  cache.list_pages(i, {pages, pool_of_.size()});
-  for (size_t c = 0; c < pool_of_.size(); ++c) pool_of_[c]->retain(pages[c]);
+  PageForms* pages = pages_.data() + static_cast<size_t>(group) * pools_.size();
+  cache.list_pages(i, {pages, pools_.size()});
+  for (size_t c = 0; c < pools_.size(); ++c) pools_[c].values->retain(pages[c].born);
   return group;
 }
 
-std::span<const int32_t> PrefixCache::Groups::pages(PageGroup group) const {
-  return {pages_.data() + static_cast<size_t>(group) * pool_of_.size(), pool_of_.size()};
+std::span<const PageForms> PrefixCache::Groups::pages(PageGroup group) const {
+  return {pages_.data() + static_cast<size_t>(group) * pools_.size(), pools_.size()};
 }
 
 std::span<const std::byte> PrefixCache::Groups::page(PageGroup group, int32_t column) const {
   const auto c = static_cast<size_t>(column);
-  const KvPool pool = pool_of_[c]->view();
-  return {pool.base + pages(group)[c] * pool.page_bytes, static_cast<size_t>(pool.page_bytes)};
+  const KvPool pool = pools_[c].values->view();
+  return {pool.base + pages(group)[c].born * pool.page_bytes, static_cast<size_t>(pool.page_bytes)};
 }
 
 void PrefixCache::Groups::release(PageGroup group) {
   if (--references_[static_cast<size_t>(group)] > 0) return;
-  const std::span<const int32_t> held = pages(group);
-  for (size_t c = 0; c < held.size(); ++c) pool_of_[c]->release(held[c]);
+  const std::span<const PageForms> held = pages(group);
+  for (size_t c = 0; c < held.size(); ++c) pools_[c].values->release(held[c].born);
   free_.push_back(group);
 }
 
 void PrefixCache::Groups::for_each_page(FunctionRef<void(const PagePool& pool, int32_t page)> visit) const {
   for (size_t group = 0; group < references_.size(); ++group) {
     if (references_[group] == 0) continue;
-    const std::span<const int32_t> held = pages(static_cast<PageGroup>(group));
-    for (size_t c = 0; c < held.size(); ++c) visit(*pool_of_[c], held[c]);
+    const std::span<const PageForms> held = pages(static_cast<PageGroup>(group));
+    for (size_t c = 0; c < held.size(); ++c) visit(*pools_[c].values, held[c].born);
   }
 }
 
@@ -138,7 +137,7 @@ PrefixTree::Pin PrefixCache::share(std::span<const Element> key, KvCache& cache)
   const CheckScope shared(CheckScope::Failure::kAbort);
   const PrefixTree::Match match = prefixes_.tree().match(key);
   CHECK(match.n_elements == std::ssize(key));
-  std::vector<std::span<const int32_t>> pages;
+  std::vector<std::span<const PageForms>> pages;
   for (const PageGroup group : match.groups) pages.push_back(groups_.pages(group));
   cache.share(pages, static_cast<int32_t>(key.size()));
   return prefixes_.tree().pin(key);

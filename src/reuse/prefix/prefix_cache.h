@@ -107,15 +107,15 @@ class PrefixCache final : public CacheBudget::Member, public PageReserve {
     Groups(PagePools& pools, const KvShape& shape);
     // Shares the i-th page of every head; the caller holds one reference.
     PageGroup make(const KvCache& cache, int32_t i);
-    std::span<const int32_t> pages(PageGroup group) const;
+    std::span<const PageForms> pages(PageGroup group) const;
     std::span<const std::byte> page(PageGroup group, int32_t column) const;
     void retain(PageGroup group) override { ++references_[static_cast<size_t>(group)]; }
     void release(PageGroup group) override;
     void for_each_page(FunctionRef<void(const PagePool& pool, int32_t page)> visit) const;
 
    private:
-    std::vector<PagePool*> pool_of_;  // [n_columns], as KvCache counts them
-    std::vector<int32_t> pages_;      // [n_groups, n_columns]
+    std::vector<TablePools> pools_;  // [n_columns], as KvCache counts them
+    std::vector<PageForms> pages_;   // [n_groups, n_columns]
     std::vector<int32_t> references_, free_;
   };
   int64_t evict(int64_t n_groups);

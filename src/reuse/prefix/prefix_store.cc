@@ -65,7 +65,7 @@ PrefixStore::PrefixStore(TierChain& chain, const ModelFingerprint& model, const 
       shape_(shape),
       layout_("pages" + std::to_string(kPageFormat) + " " + kv_layout(shape)),
       old_layout_("pages1 " + kv_layout(shape)) {
-  for (const KvLayerShape& layer : shape.layers) page_bytes_.push_back(pools.of(layer.head_dim).page_bytes());
+  for (const KvLayerShape& layer : shape.layers) page_bytes_.push_back(pools.of(layer.head_dim, shape.codec).page_bytes());
 }
 
 std::vector<int32_t> PrefixStore::ends(int32_t n, std::span<const Image> images) {

@@ -30,7 +30,7 @@ Inference::Inference(Engine& engine, const Limits& limits, ReuseCounts* counts)
   if (counts != nullptr) shadows_ = std::make_unique<ReuseShadows>(engine, *counts);
   state_.caches = engine_.kv().totals();
   state_.kv_max_bytes = engine_.pools().max_bytes();
-  page_bytes_ = engine_.pools().of(engine_.kv_shape().layers[0].head_dim).page_bytes();
+  page_bytes_ = engine_.pools().of(engine_.kv_shape().layers[0].head_dim, engine_.kv_shape().codec).page_bytes();
   state_.kv_max_pages = state_.kv_max_bytes / page_bytes_;
   thread_ = std::thread([this] { run(); });
 }

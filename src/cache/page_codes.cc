@@ -1,0 +1,137 @@
+// KvCache, continued: pages that become codes.
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/os/threads.h"
+#include "cache/kv_cache.h"
+
+namespace vlcache {
+namespace {
+
+constexpr int32_t kBlockSlots = kCodedBlockPages * kPageSlots;
+constexpr int32_t kPlacePages = kPlaceTokens / kPageSlots;
+static_assert(kPlaceTokens % kBlockSlots == 0);
+
+constexpr std::array<int32_t, kPageSlots> all_slots() {
+  std::array<int32_t, kPageSlots> slots{};
+  std::iota(slots.begin(), slots.end(), 0);
+  return slots;
+}
+constexpr std::array<int32_t, kPageSlots> kAllSlots = all_slots();
+constexpr int32_t kFullPage = kPageSlots;
+
+}  // namespace
+
+// A view of one page that is full.
+KvView KvCache::page_view(const Layer& layer, const int32_t& page, KvCodec codec) const {
+  KvView v = view_of(layer);
+  v.pages = &page;
+  v.codecs = nullptr;
+  v.born = nullptr;
+  v.n_slots = &kFullPage;
+  v.slot_bias = nullptr;
+  v.slot_pos = nullptr;
+  v.page_stride = 1;
+  v.n_kv_heads = 1;
+  v.codec = codec;
+  return v;
+}
+
+// Lists the pages of a head to encode now: those whose codes the newest row sees, and one ahead. The four pages that
+// the next block of rows will see as codes are made in the four quarters of the rows before it, each head's in another
+// of the 64 steps of a quarter.
+void KvCache::list_encodings(const Layer& layer, int32_t head) {
+  const int32_t n = layer.slots.n_slots(head);
+  if (n == 0) return;
+  const int32_t end = coded_end(n - 1);
+  for (int32_t i = end; i-- > 1 && !layer.pages.is_coded(head, i);) encodings_.push_back({head, i, true});
+  const int32_t row = (n - 1) % kBlockSlots, next_end = coded_end(n - 1 - row + kBlockSlots);
+  const int32_t page = next_end - kCodedBlockPages + row / kPageSlots;
+  const int32_t turn = (layer.first_column + head) * kPageSlots / n_columns_;
+  if (page < end || page < 1 || page >= n / kPageSlots || row % kPageSlots < turn) return;
+  if (layer.pages.forms(head, page).coded < 0) encodings_.push_back({head, page, false});
+}
+
+void KvCache::encode(int32_t layer_index) {
+  Layer& layer = layers_[at(layer_index)];
+  const TablePools& pools = layer.pages.pools();
+  if (pools.codes == nullptr) return;
+  encodings_.clear();
+  for (int32_t h = 0; h < layer.slots.n_heads(); ++h) list_encodings(layer, h);
+  const auto made = std::partition(encodings_.begin(), encodings_.end(),
+                                   [&](const Encoding& e) { return layer.pages.forms(e.head, e.page).coded < 0; });
+  const std::span<const Encoding> to_make(encodings_.begin(), made);
+  try {
+    for (const Encoding& e : to_make) layer.pages.add_codes(e.head, e.page);
+  } catch (...) {
+    for (const Encoding& e : to_make) layer.pages.drop_codes(e.head, e.page);
+    throw;
+  }
+  parallel_for(std::ssize(to_make), [&](int64_t i, int) {
+    const Encoding& e = to_make[static_cast<size_t>(i)];
+    const PageForms page = layer.pages.forms(e.head, e.page);
+    backend_->kv_move(page_view(layer, page.born, shape_.codec), page_view(layer, page.coded, pools.code_codec), 0,
+                      kAllSlots, kAllSlots);
+  });
+  for (const Encoding& e : encodings_) {
+    if (!e.shown) continue;
+    layer.pages.show_codes(e.head, e.page);
+    layer.switched.push_back({e.head, e.page});
+  }
+}
+
+bool KvCache::is_kept(const Layer& layer, int32_t page) const {
+  if (!layer.slots.complete()) return false;
+  const auto needs = [page](int32_t place) { return coded_end(place) <= page && page < pages_for(place); };
+  const int32_t next_place = (page / kPlacePages + 1) * kPlaceTokens;
+  return (keeps_regular_places_ && needs(next_place)) || std::ranges::any_of(places_, needs);
+}
+
+void KvCache::end_step() {
+  if (holds_values_) return;
+  for (Layer& layer : layers_) {
+    for (const auto& [head, page] : layer.switched) {
+      if (page < layer.pages.n_pages(head) && !is_kept(layer, page)) layer.pages.drop_born(head, page);
+    }
+    layer.switched.clear();
+  }
+}
+
+void KvCache::forget_places() {
+  places_.clear();
+  for (Layer& layer : layers_) {
+    if (layer.pages.born() == nullptr) continue;
+    for (int32_t h = 0; h < layer.slots.n_heads(); ++h) {
+      for (int32_t i = 0; i < layer.pages.n_pages(h); ++i) layer.pages.drop_born(h, i);
+    }
+  }
+}
+
+int32_t KvCache::place_before(int32_t n_tokens) const {
+  const auto first_without_values = [&](int32_t n) {
+    for (const Layer& layer : layers_) {
+      for (int32_t h = 0; h < layer.slots.n_heads() && layer.pages.codecs() != nullptr; ++h) {
+        for (int32_t i = coded_end(n); i < std::min(pages_for(n), layer.pages.n_pages(h)); ++i) {
+          if (layer.pages.forms(h, i).born < 0) return i;
+        }
+      }
+    }
+    return -1;
+  };
+  for (int32_t page = 0; (page = first_without_values(n_tokens)) >= 0;) n_tokens = page * kPageSlots;
+  return n_tokens;
+}
+
+// After slots were dropped: shows values again where the next row sees them, and frees codes of pages that will change.
+void KvCache::show_forms(Layer& layer, int32_t head) noexcept {
+  if (layer.pages.pools().codes == nullptr) return;
+  const int32_t n = layer.slots.n_slots(head);
+  for (int32_t i = std::min(coded_end(n), n / kPageSlots); i < layer.pages.n_pages(head); ++i) {
+    layer.pages.show_born(head, i);
+    if ((i + 1) * kPageSlots > n) layer.pages.drop_codes(head, i);
+  }
+}
+
+}  // namespace vlcache
