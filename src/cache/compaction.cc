@@ -72,15 +72,6 @@ std::vector<float> read_merges(Backend& backend, const KvView& view, int32_t hea
   return sums;
 }
 
-// Writes a new value to a slot whose key stays: the key is read as f32 and written back, which no codec changes.
-void set_value(Backend& backend, const KvView& view, int32_t head, int32_t slot, const float* value) {
-  const int64_t d = view.head_dim;
-  std::vector<float> key(static_cast<size_t>(d));
-  std::vector<float> v(value, value + d);
-  backend.kv_read(view, head, {&slot, 1}, Tensor(key.data(), DType::kF32, {1, d}), Tensor());
-  backend.kv_set(view, head, slot, Tensor(key.data(), DType::kF32, {d}), Tensor(v.data(), DType::kF32, {d}));
-}
-
 }  // namespace
 
 // Marks the links of a head, laid out in moves_, that need a fresh page: a page has codes if any of its slots has.
@@ -209,7 +200,8 @@ void KvCache::compact_head(Layer& layer, int32_t head, const KeepPlan::Head& pla
       float* kv = merged.data() + p.merge * 2 * d;
       backend_->kv_set(view, head, i, Tensor(kv, DType::kF32, {d}), Tensor(kv + d, DType::kF32, {d}));
     } else if (has_value(plan, d, p)) {
-      set_value(*backend_, view, head, i, plan.values.data() + p.keep * d);
+      std::vector<float> value(plan.values.begin() + p.keep * d, plan.values.begin() + (p.keep + 1) * d);
+      backend_->kv_set(view, head, i, Tensor(), Tensor(value.data(), DType::kF32, {d}));
     }
   }
 }

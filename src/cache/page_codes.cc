@@ -82,8 +82,7 @@ void KvCache::encode(int32_t layer_index) {
   }
 }
 
-bool KvCache::is_kept(const Layer& layer, int32_t page) const {
-  if (!layer.slots.complete()) return false;
+bool KvCache::is_kept(int32_t page) const {
   const auto needs = [page](int32_t place) { return coded_end(place) <= page && page < pages_for(place); };
   const int32_t next_place = (page / kPlacePages + 1) * kPlaceTokens;
   return (keeps_regular_places_ && needs(next_place)) || std::ranges::any_of(places_, needs);
@@ -93,7 +92,7 @@ void KvCache::end_step() {
   if (holds_values_) return;
   for (Layer& layer : layers_) {
     for (const auto& [head, page] : layer.switched) {
-      if (page < layer.pages.n_pages(head) && !is_kept(layer, page)) layer.pages.drop_born(head, page);
+      if (page < layer.pages.n_pages(head) && !(is_kept(page) && complete(0))) layer.pages.drop_born(head, page);
     }
     layer.switched.clear();
   }

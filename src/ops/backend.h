@@ -215,7 +215,7 @@ class Backend {
   // is overwritten before it is read.
   virtual void kv_move(const KvView& src, const KvView& dst, int head, std::span<const int32_t> from,
                        std::span<const int32_t> to) = 0;
-  // Overwrites slot `slot` of `head` with k, v [d] f32 (a merged slot).
+  // Overwrites slot `slot` of `head` with k, v [d] f32 (a merged slot); an empty one stays as it is.
   virtual void kv_set(const KvView& kv, int head, int32_t slot, const Tensor& k, const Tensor& v) = 0;
 
   // out[i] = sum_j A_ij v_j per query head h (kv head h / G), A = softmax(scale q_i.k_j + slot_bias_j) over the slots

@@ -88,15 +88,18 @@ void add_move_case(OpCases& cases, const CacheShape& shape) {
   cases.push_back({"kv_move", "to another " + describe(shape), prepare});
 }
 
-void add_set_case(OpCases& cases, const CacheShape& shape, int32_t slot) {
+void add_set_case(OpCases& cases, const CacheShape& shape, int32_t slot, bool with_k = true, bool with_v = true) {
   auto prepare = [=](const OpSetup& setup, PreparedOp& op) {
     OpCaseMaker make(setup, op);
     const KvView kv = make.cache(shape);
-    const Tensor k = make.input_as(DType::kF32, {shape.head_dim}), v = make.input_as(DType::kF32, {shape.head_dim});
+    const Tensor k = with_k ? make.input_as(DType::kF32, {shape.head_dim}) : Tensor();
+    const Tensor v = with_v ? make.input_as(DType::kF32, {shape.head_dim}) : Tensor();
     make.watch_cache(kv);
     op.run = [&backend = setup.backend, kv, slot, k, v] { backend.kv_set(kv, 1, slot, k, v); };
   };
-  cases.push_back({"kv_set", numbered("slot ", slot) + " of " + describe(shape), prepare});
+  cases.push_back({"kv_set",
+                   numbered("slot ", slot) + " of " + describe(shape) + (with_k ? "" : " V") + (with_v ? "" : " K"),
+                   prepare});
 }
 
 }  // namespace
@@ -128,6 +131,10 @@ void add_kv_cases(OpCases& cases) {
   }
   for (int32_t slot : {0, 1, 63, 64, 129}) {
     add_set_case(cases, {.n_slots = {10, 130}, .head_dim = 96, .codecs = Codecs::kMixed}, slot);
+  }
+  for (int32_t slot : {3, 67}) {
+    add_set_case(cases, {.n_slots = {10, 130}, .head_dim = 96, .codecs = Codecs::kMixed}, slot, false, true);
+    add_set_case(cases, {.n_slots = {10, 130}, .head_dim = 96, .codecs = Codecs::kMixed}, slot, true, false);
   }
 }
 

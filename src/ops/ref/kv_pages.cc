@@ -108,9 +108,14 @@ void RefBackend::kv_move(const KvView& src, const KvView& dst, int head, std::sp
 }
 
 void RefBackend::kv_set(const KvView& kv, int head, int32_t slot, const Tensor& k, const Tensor& v) {
-  for (const Tensor* t : {&k, &v}) CHECK(t->dtype == DType::kF32 && t->numel() == kv.head_dim && t->dense());
-  const auto d = static_cast<size_t>(kv.head_dim);
-  write_slot(slot_ref(kv, head, slot), {k.as<float>(), d}, {v.as<float>(), d});
+  const SlotRef ref = slot_ref(kv, head, slot);
+  const auto set = [&](const Tensor& x, std::byte* to) {
+    if (x.empty()) return;
+    CHECK(x.dtype == DType::kF32 && x.numel() == kv.head_dim && x.dense());
+    encode_head(ref.codec, {x.as<float>(), static_cast<size_t>(kv.head_dim)}, to);
+  };
+  set(k, ref.k);
+  set(v, ref.v);
 }
 
 }  // namespace vlcache

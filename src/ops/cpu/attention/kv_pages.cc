@@ -113,9 +113,12 @@ void write_slots_bf16(const PageRef& page, const HeadRows& rows, int begin, int 
   const int64_t d = page.head_dim;
   alignas(64) bf16 buffer[kPageSlots * kMaxHeadDim];  // rows of another type, converted
   const std::span<bf16> block(buffer, static_cast<size_t>(n * d));
-  const TypedRows<bf16> k = typed_rows(rows.k, rows.k_stride, rows.dtype, n, block);
-  transpose_words(reinterpret_cast<const std::byte*>(k.data), 2 * k.stride, n, d / 2,
-                  reinterpret_cast<uint32_t*>(page.data) + begin);
+  if (rows.k != nullptr) {
+    const TypedRows<bf16> k = typed_rows(rows.k, rows.k_stride, rows.dtype, n, block);
+    transpose_words(reinterpret_cast<const std::byte*>(k.data), 2 * k.stride, n, d / 2,
+                    reinterpret_cast<uint32_t*>(page.data) + begin);
+  }
+  if (rows.v == nullptr) return;
   const TypedRows<bf16> v = typed_rows(rows.v, rows.v_stride, rows.dtype, n, block);
   write_v_bf16(v, n, begin, d, reinterpret_cast<uint16_t*>(page.data + kv_k_bytes(KvCodec::kBF16, d)));
 }
@@ -124,9 +127,12 @@ void write_slots_f32(const PageRef& page, const HeadRows& rows, int begin, int n
   const int64_t d = page.head_dim, dp = padded_dim(d);
   alignas(64) float buffer[kPageSlots * kMaxHeadDim];  // 256 KiB of the thread's stack
   const std::span<float> block(buffer, static_cast<size_t>(n * d));
-  const TypedRows<float> k = typed_rows(rows.k, rows.k_stride, rows.dtype, n, block);
-  transpose_words(reinterpret_cast<const std::byte*>(k.data), 4 * k.stride, n, d,
-                  reinterpret_cast<uint32_t*>(page.data) + begin);
+  if (rows.k != nullptr) {
+    const TypedRows<float> k = typed_rows(rows.k, rows.k_stride, rows.dtype, n, block);
+    transpose_words(reinterpret_cast<const std::byte*>(k.data), 4 * k.stride, n, d,
+                    reinterpret_cast<uint32_t*>(page.data) + begin);
+  }
+  if (rows.v == nullptr) return;
   const TypedRows<float> v = typed_rows(rows.v, rows.v_stride, rows.dtype, n, block);
   float* y = reinterpret_cast<float*>(page.data + kv_k_bytes(KvCodec::kF32, d)) + begin * dp;
   for (int64_t i = 0; i < n; ++i, y += dp) {
@@ -288,11 +294,11 @@ void kv_read(const KvView& kv, int head, std::span<const int32_t> slots, const T
 }
 
 void kv_set(const KvView& kv, int head, int32_t slot, const Tensor& k, const Tensor& v) {
-  CHECK(k.dtype == DType::kF32 && v.dtype == DType::kF32 && k.numel() == kv.head_dim && v.numel() == kv.head_dim);
+  for (const Tensor* x : {&k, &v}) CHECK(x->empty() || (x->dtype == DType::kF32 && x->numel() == kv.head_dim));
   CHECK(slot >= 0);
   const int64_t page = slot / kPageSlots;
-  write_slots({kv.page(head, page), kv.page_codec(head, page), kv.head_dim}, {k.data, v.data, 0, 0, DType::kF32},
-              slot % kPageSlots, 1);
+  write_slots({kv.page(head, page), kv.page_codec(head, page), kv.head_dim},
+              {k.empty() ? nullptr : k.data, v.empty() ? nullptr : v.data, 0, 0, DType::kF32}, slot % kPageSlots, 1);
 }
 
 void kv_move(const KvView& src, const KvView& dst, int head, const SlotMap& slots) {

@@ -38,7 +38,7 @@ struct SlotMap {
 void kv_move(const KvView& src, const KvView& dst, int head, const SlotMap& slots);
 
 // One page, and rows of one head to put into it: row i of K is the head_dim elements of `dtype` at k + i * k_stride
-// bytes.
+// bytes. A null k or v leaves that part as it is.
 struct PageRef {
   std::byte* data;
   KvCodec codec;
