@@ -59,9 +59,10 @@ class KvCacheModel : public KvCacheFixture, public testing::WithParamInterface<K
 
   void append(KvCache& cache, Heads& heads, int32_t n) {
     const std::vector<int32_t> tokens = range(next_, next_ + n);
+    salt_ += 1;  // what follows a truncation differs from what was there
     for (int32_t l = 0; l < kLayers; ++l) {
       const KvView view = cache.append(l, tokens);
-      write(view, l, tokens);
+      write(view, l, tokens, salt_);
       cache.encode(l);
       for (int32_t h = 0; h < kHeads; ++h) {
         Head& head = head_of(heads, l, h);
@@ -81,7 +82,7 @@ class KvCacheModel : public KvCacheFixture, public testing::WithParamInterface<K
     Slot slot{.token = token, .place = token};
     for (int64_t c = 0; c < kDim; ++c) {
       slot.k.push_back(value(layer, h, token, c));
-      slot.v.push_back(-value(layer, h, token, c));
+      slot.v.push_back(salt_ - value(layer, h, token, c));
     }
     if (head.slots.size() % kPageSlots == 0) head.pages.emplace_back();
     if (head.pages.back().coded) code(slot.k), code(slot.v);
@@ -352,6 +353,7 @@ class KvCacheModel : public KvCacheFixture, public testing::WithParamInterface<K
 
   std::mt19937 random_{11};
   int32_t next_ = 0;             // the sequence's length
+  float salt_ = 0;               // of V that is appended
   std::vector<int32_t> places_;  // that are kept
   std::unique_ptr<PagePools> pools_;
 };
