@@ -276,6 +276,7 @@ void KvCache::rollback_step() noexcept {
       layer.pages.shorten(h, pages_for(layer.slots.n_slots(h)));
       show_forms(layer, h);
     }
+    drop_switched_codes(layer);
   }
 }
 

@@ -183,6 +183,7 @@ class KvCache {
   void take_copies(const Layer& layer);
   void list_encodings(const Layer& layer, int32_t head);
   void show_forms(Layer& layer, int32_t head) noexcept;
+  void drop_switched_codes(Layer& layer) noexcept;
   bool is_kept(int32_t page) const;
 
   void reserve_scratch(int32_t n_pages);

@@ -384,7 +384,7 @@ TEST_P(KvCacheModel, RandomHistories) {
       } else if (what == 8) {
         compact(cache, heads);
       } else if (what == 9) {
-        truncate(cache, heads, std::max(0, next_ - random(80)));
+        truncate(cache, heads, std::max(0, next_ - random(200)));
       } else if (what == 10) {
         fail_a_step(cache, heads);
       } else if (what == 11) {

@@ -133,4 +133,11 @@ void KvCache::show_forms(Layer& layer, int32_t head) noexcept {
   }
 }
 
+// Frees the codes that a failed step made and that are not seen any more.
+void KvCache::drop_switched_codes(Layer& layer) noexcept {
+  for (const auto& [head, page] : layer.switched) {
+    if (page < layer.pages.n_pages(head)) layer.pages.drop_codes(head, page);
+  }
+}
+
 }  // namespace vlcache
