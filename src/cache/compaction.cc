@@ -77,7 +77,7 @@ std::vector<float> read_merges(Backend& backend, const KvView& view, int32_t hea
 // Marks the links of a head, laid out in moves_, that need a fresh page: a page has codes if any of its slots has.
 // Returns their number.
 int32_t KvCache::mark_copies(const Layer& layer, int32_t head) {
-  for (size_t i = 0; i < moves_.links.size() && layer.pages.codecs() != nullptr; ++i) {
+  for (size_t i = 0; i < moves_.links.size() && layer.pages.any_coded(); ++i) {
     const size_t begin = (at(moves_.first_page) + i) * kPageSlots;
     const auto slots = std::span(moves_.kept).subspan(begin, std::min<size_t>(kPageSlots, moves_.kept.size() - begin));
     moves_.links[i].coded =
@@ -100,7 +100,7 @@ void KvCache::take_fresh_pages(LayOut lay_out) {
   // body is called with the links of a head in moves_.
   const auto for_each_copying_head = [&](FunctionRef<void(const Layer& layer, int32_t n_copies)> body) {
     for (Layer& layer : layers_) {
-      if (layer.pages.codecs() == nullptr && !layer.pages.any_shared()) continue;
+      if (!layer.pages.any_coded() && !layer.pages.any_shared()) continue;
       for (int32_t h = 0; h < layer.slots.n_heads(); ++h) {
         if (lay_out(layer, h)) body(layer, mark_copies(layer, h));
       }

@@ -65,6 +65,9 @@ class KvCache {
   // that the newest row sees as codes into codes. Views of the layer show it. Also makes some codes ahead, a share of
   // each step, so that no step has to make those of a whole block. Throws Error(kOutOfPages).
   void encode(int32_t layer);
+  // The pages that the next row sees as codes become pages of codes, unwritten: a source fills them. Throws
+  // Error(kOutOfPages).
+  void assume_codes(int32_t layer);
   // No row of the step is attended to any more: frees the pages of values that later rows see as codes, but for those
   // of places.
   void end_step();

@@ -82,6 +82,19 @@ void KvCache::encode(int32_t layer_index) {
   }
 }
 
+void KvCache::assume_codes(int32_t layer_index) {
+  Layer& layer = layers_[at(layer_index)];
+  if (layer.pages.pools().codes == nullptr) return;
+  for (int32_t h = 0; h < layer.slots.n_heads(); ++h) {
+    const int32_t end = std::min(coded_end(layer.slots.n_slots(h)), layer.slots.n_slots(h) / kPageSlots);
+    for (int32_t i = end; i-- > 1 && !layer.pages.is_coded(h, i);) {
+      layer.pages.add_codes(h, i);
+      layer.pages.show_codes(h, i);
+      layer.pages.drop_born(h, i);
+    }
+  }
+}
+
 bool KvCache::is_kept(int32_t page) const {
   const auto needs = [page](int32_t place) { return coded_end(place) <= page && page < pages_for(place); };
   const int32_t next_place = (page / kPlacePages + 1) * kPlaceTokens;
@@ -101,7 +114,7 @@ void KvCache::end_step() {
 void KvCache::forget_places() {
   places_.clear();
   for (Layer& layer : layers_) {
-    if (layer.pages.born() == nullptr) continue;
+    if (!layer.pages.any_coded()) continue;
     for (int32_t h = 0; h < layer.slots.n_heads(); ++h) {
       for (int32_t i = 0; i < layer.pages.n_pages(h); ++i) layer.pages.drop_born(h, i);
     }
@@ -111,7 +124,7 @@ void KvCache::forget_places() {
 int32_t KvCache::place_before(int32_t n_tokens) const {
   const auto first_without_values = [&](int32_t n) {
     for (const Layer& layer : layers_) {
-      for (int32_t h = 0; h < layer.slots.n_heads() && layer.pages.codecs() != nullptr; ++h) {
+      for (int32_t h = 0; h < layer.slots.n_heads() && layer.pages.any_coded(); ++h) {
         for (int32_t i = coded_end(n); i < std::min(pages_for(n), layer.pages.n_pages(h)); ++i) {
           if (layer.pages.forms(h, i).born < 0) return i;
         }

@@ -239,7 +239,6 @@ void PageTable::relink(int32_t head, const NewRow& to, FreshPages& fresh) {
   const int64_t first = static_cast<int64_t>(at(head, 0));
   std::copy_n(pages_.begin() + first, n, old_row_.begin());
   if (two_forms()) std::copy_n(codecs_.begin() + first, n, old_codecs_.begin());
-  old_coded_ = n_coded_ > 0;
   for (int32_t i = to.first; i < n; ++i) {
     count(forms(head, i), -1);
     n_coded_ -= is_coded(head, i) ? 1 : 0;

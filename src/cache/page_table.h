@@ -82,10 +82,11 @@ class PageTable {
   // [n_heads, stride], of what the newest rows see; the codec of each, null: all have values; and of coded pages the
   // pages of values that are still there, -1: none, null: none anywhere (KvView).
   const int32_t* pages() const { return pages_.data(); }
-  const uint8_t* codecs() const { return n_coded_ > 0 ? codecs_.data() : nullptr; }
-  const int32_t* born() const { return n_coded_ > 0 ? born_.data() : nullptr; }
+  const uint8_t* codecs() const { return two_forms() ? codecs_.data() : nullptr; }
+  const int32_t* born() const { return two_forms() ? born_.data() : nullptr; }
   const int32_t* row(int32_t head) const { return pages_.data() + int64_t{head} * stride_; }
-  const uint8_t* row_codecs(int32_t head) const { return n_coded_ > 0 ? codecs_.data() + at(head, 0) : nullptr; }
+  const uint8_t* row_codecs(int32_t head) const { return two_forms() ? codecs_.data() + at(head, 0) : nullptr; }
+  bool any_coded() const { return n_coded_ > 0; }
   bool is_coded(int32_t head, int32_t i) const {
     return n_coded_ > 0 && codecs_[at(head, i)] == static_cast<uint8_t>(pools_.code_codec);
   }
@@ -133,7 +134,7 @@ class PageTable {
   void relink(int32_t head, const NewRow& to, FreshPages& fresh);
   // 3. K and V can be read through the old row until release_old frees the pages that left it.
   const int32_t* old_row() const { return old_row_.data(); }
-  const uint8_t* old_codecs() const { return old_coded_ ? old_codecs_.data() : nullptr; }
+  const uint8_t* old_codecs() const { return two_forms() ? old_codecs_.data() : nullptr; }
   void release_old();
   // The pool of a link's fresh page.
   PagePool& pool_of(const PageLink& link) const { return link.coded ? *pools_.codes : *pools_.values; }
@@ -158,7 +159,6 @@ class PageTable {
   std::vector<PageRun> spare_, spare_codes_;
   std::vector<int32_t> old_row_;     // [stride] during a relinking
   std::vector<uint8_t> old_codecs_;  // the same
-  bool old_coded_ = false;           // some page of old_row_ has codes
   // Pages removed from the row.
   struct Left {
     PagePool* pool;

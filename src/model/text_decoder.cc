@@ -220,6 +220,7 @@ void TextDecoder::store(int layer, const StepInput& step, const Projected& p) {
     const KvView full =
         step.kv->append(layer, run, rows_.tokens_of(run), p.k.slice_rows(begin, end), p.v.slice_rows(begin, end));
     backend_.kv_write(p.k_rotated.slice_rows(begin, end), p.v.slice_rows(begin, end), full);
+    step.kv->written(layer, run);
     views_.push_back(full);
     if (step.hooks != nullptr) {
       views_.back() = step.hooks->view(layer, run, p.q.slice_rows(begin, end), p.normed.slice_rows(begin, end), full);

@@ -31,6 +31,8 @@ class KvAccess {
   // a store of position-free keys records them. Throws Error(kMemory) when the pool or a fixed capacity is exhausted.
   virtual KvView append(int layer, const RowRun& run, std::span<const int32_t> tokens, const Tensor& k,
                         const Tensor& v) = 0;
+  // The run's K and V are written into its view; its attention is next.
+  virtual void written(int layer, const RowRun& run) { static_cast<void>(layer), static_cast<void>(run); }
   // Whether another source supplies slots for tokens after `after` and before `before`: a run must be cut there.
   virtual bool supplies(int32_t seq, int32_t after, int32_t before) const {
     static_cast<void>(seq), static_cast<void>(after), static_cast<void>(before);

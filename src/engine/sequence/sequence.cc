@@ -102,6 +102,7 @@ int32_t Sequence::continue_with(const Prompt& prompt) {
   kept = std::max(0, std::min(kept, prompt.n_tokens() - 1));
   if (images_.salt() != prompt.salt) kept = 0;
   if ((kept < n_done() && !complete()) || !policy_->keeps_kv()) kept = 0;
+  if (kept < n_done()) kept = cache_.place_before(kept);
   recomputable_ = kept == 0 || (!policy_->evicts() && exact());
   rewind(kept);
   prompt_ = prompt.shape();
@@ -387,6 +388,8 @@ void Sequence::make_room(int32_t n_rows) {
 
 void Sequence::finish_step(std::span<const TokenRun> runs, bool last_layer) {
   peak_kv_bytes_ = std::max(peak_kv_bytes_, cache_.bytes());
+  cache_.hold_values(lookahead_.active || supplied_.any());  // tokens that may be taken back
+  cache_.end_step();
   TokenRun all;  // of a prompt computed layer by layer, with the tokens that were dropped on the way
   if (layered_ != nullptr) {
     layered_->finish_step();

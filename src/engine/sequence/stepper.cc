@@ -35,6 +35,11 @@ class Stepper::StepKv final : public KvAccess {
     last_called_ = -1;
     return view;
   }
+  void written(int layer, const RowRun& run) override {
+    last_called_ = run.seq;
+    sequence(run.seq).cache().encode(layer);
+    last_called_ = -1;
+  }
   bool supplies(int32_t seq, int32_t after, int32_t before) const override {
     return sequence(seq).supplies(after, before);
   }

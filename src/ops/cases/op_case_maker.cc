@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kGap = 5;  // elements between strided rows: odd, so that no row but the first is aligned
 
-constexpr int kCacheCodecs = 2;  // of the pages that cases fill: f32 and bf16
+constexpr int kCacheCodecs = 3;  // of the pages that cases fill: f32, bf16 and int8
 
 // Fills memory that no op has written: NaN in every float dtype.
 constexpr int kUnwritten = 0xff;
@@ -195,6 +195,48 @@ Weight OpCaseMaker::quantised(const QuantForm& form, int64_t n_out, int64_t n_in
   return backend_.pack(RowsInMemory(rows, order));
 }
 
+void OpCaseMaker::place_pages(KvView& kv, CacheShape::Codecs codecs) {
+  using Codecs = CacheShape::Codecs;
+  kv.codec = codecs == Codecs::kF32 ? KvCodec::kF32 : codecs == Codecs::kInt8 ? KvCodec::kInt8 : KvCodec::kBF16;
+  const int32_t n_pages = kv.n_kv_heads * kv.page_stride;
+  kv.pages = permutation(n_pages).data();
+  for (int c = 0; c < kCacheCodecs; ++c) {
+    const int64_t page_bytes = backend_.kv_page_bytes(static_cast<KvCodec>(c), kv.head_dim);
+    Buffer& pool = op_.buffers.emplace_back(page_bytes * n_pages);
+    std::memset(pool.data(), kUnwritten, static_cast<size_t>(pool.bytes()));
+    kv.pools[c] = {pool.data(), page_bytes};
+  }
+  if (codecs != Codecs::kMixed && codecs != Codecs::kMixedInt8) return;
+  const int n_codecs = codecs == Codecs::kMixed ? 2 : 3;
+  Buffer& of_pages = op_.buffers.emplace_back(n_pages);
+  for (int32_t i = 0; i < n_pages; ++i) of_pages.data()[i] = std::byte{static_cast<unsigned char>(i % n_codecs)};
+  kv.codecs = reinterpret_cast<const uint8_t*>(of_pages.data());
+}
+
+void OpCaseMaker::encode_born(KvView& kv) {
+  const int32_t n_pages = kv.n_kv_heads * kv.page_stride;
+  const std::span<int32_t> pages = permutation(n_pages), born = ints(std::vector<int32_t>(pages.size(), -1));
+  std::byte* codecs = op_.buffers.emplace_back(n_pages).data();
+  KvView coded = kv;
+  coded.pages = pages.data();
+  coded.codec = KvCodec::kInt8;
+  for (int32_t h = 0; h < kv.n_kv_heads; ++h) {
+    const int32_t end = coded_end(kv.n_slots[h] - 1);
+    std::vector<int32_t> slots(static_cast<size_t>((end - 1) * kPageSlots));
+    std::iota(slots.begin(), slots.end(), kPageSlots);
+    backend_.kv_move(kv, coded, h, slots, slots);
+    for (int32_t i = 0; i < kv.page_stride; ++i) {
+      const auto at = static_cast<size_t>(h * kv.page_stride + i);
+      const bool is_code = i >= 1 && i < end;
+      codecs[at] = std::byte{static_cast<unsigned char>(is_code ? KvCodec::kInt8 : kv.codec)};
+      (is_code ? born[at] : pages[at]) = kv.pages[at];
+    }
+  }
+  kv.pages = pages.data();
+  kv.codecs = reinterpret_cast<const uint8_t*>(codecs);
+  kv.born = born.data();
+}
+
 KvView OpCaseMaker::cache(const CacheShape& shape) {
   const int32_t n_heads = static_cast<int32_t>(shape.n_slots.size());
   const int32_t most = *std::max_element(shape.n_slots.begin(), shape.n_slots.end());
@@ -202,21 +244,8 @@ KvView OpCaseMaker::cache(const CacheShape& shape) {
             .page_stride = most / kPageSlots + 1,
             .slot_stride = most + 3,
             .n_kv_heads = n_heads,
-            .head_dim = static_cast<int32_t>(shape.head_dim),
-            .codec = shape.codecs == CacheShape::Codecs::kF32 ? KvCodec::kF32 : KvCodec::kBF16};
-  const int32_t n_pages = n_heads * kv.page_stride;
-  kv.pages = permutation(n_pages).data();
-  for (int c = 0; c < kCacheCodecs; ++c) {
-    const int64_t page_bytes = backend_.kv_page_bytes(static_cast<KvCodec>(c), shape.head_dim);
-    Buffer& pool = op_.buffers.emplace_back(page_bytes * n_pages);
-    std::memset(pool.data(), kUnwritten, static_cast<size_t>(pool.bytes()));
-    kv.pools[c] = {pool.data(), page_bytes};
-  }
-  if (shape.codecs == CacheShape::Codecs::kMixed) {
-    Buffer& codecs = op_.buffers.emplace_back(n_pages);
-    for (int32_t i = 0; i < n_pages; ++i) codecs.data()[i] = std::byte{static_cast<unsigned char>(i % kCacheCodecs)};
-    kv.codecs = reinterpret_cast<const uint8_t*>(codecs.data());
-  }
+            .head_dim = static_cast<int32_t>(shape.head_dim)};
+  place_pages(kv, shape.codecs);
 
   const auto is_hidden = [&](int32_t head, int32_t slot) {
     using Hidden = CacheShape::Hidden;
@@ -248,6 +277,7 @@ KvView OpCaseMaker::cache(const CacheShape& shape) {
     fill(v, 1.0f, rounding);
     backend_.kv_write(k, v, one);
   }
+  if (shape.codecs == CacheShape::Codecs::kBornInt8) encode_born(kv);
   if (shape.slot_bias || shape.hidden != CacheShape::Hidden::kNone) kv.slot_bias = bias.as<float>();
   if (shape.slot_pos) kv.slot_pos = ints(position).data();
   return kv;

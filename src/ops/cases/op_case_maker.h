@@ -25,7 +25,9 @@ inline std::string numbered(const char* label, int64_t n) { return std::string(l
 struct CacheShape {
   std::vector<int32_t> n_slots;  // per kv head
   int64_t head_dim = 64;
-  enum class Codecs : uint8_t { kF32, kBF16, kMixed } codecs = Codecs::kBF16;  // kMixed: alternates by page
+  // kMixed: pages alternate between f32 and bf16; kMixedInt8: between f32, bf16 and int8. kBornInt8: bf16, and the
+  // pages that the last slot sees as codes (coded_end) exist in both forms.
+  enum class Codecs : uint8_t { kF32, kBF16, kMixed, kInt8, kMixedInt8, kBornInt8 } codecs = Codecs::kBF16;
   bool slot_bias = false;
   // Slots of bias -inf: one in eight; every other page and one in eight; all of head 0 and one in eight.
   enum class Hidden : uint8_t { kNone, kFew, kPages, kHead } hidden = Hidden::kNone;
@@ -73,6 +75,10 @@ class OpCaseMaker {
   float uniform(float scale) { return scale * (static_cast<float>(random_() >> 40) * 0x1p-23f - 1.0f); }
   Tensor allocate(DType dtype, std::initializer_list<int64_t> dims, RowLayout layout);
   void fill(const Tensor& t, float scale, DType rounding);
+  // Pools, and pages in them in no order.
+  void place_pages(KvView& kv, CacheShape::Codecs codecs);
+  // Pages that the last slot of a head sees as codes become codes.
+  void encode_born(KvView& kv);
 
   Backend& backend_;
   DType values_;

@@ -27,7 +27,7 @@ std::vector<OpInfo> op_infos() {
       {"dense_attention", "softmax(scale q k^T) v inside each image; CLS probabilities", ""},
       {"kv_write", "rows of K and V into the last slots of every head's pages", ""},
       {"kv_read", "slots of one head as f32", ""},
-      {"kv_move", "slots of one head to others, bit for bit", "pages may overlap, moving down"},
+      {"kv_move", "slots of one head to others: copied or encoded", "pages may overlap, moving down"},
       {"kv_set", "one slot overwritten (merges)", ""},
       {"attention",
        "softmax(scale q k^T + slot_bias) v over pages, with lse, windows, sinks, hidden slots; logits of single rows",

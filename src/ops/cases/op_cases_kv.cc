@@ -8,11 +8,15 @@ namespace {
 
 using Codecs = CacheShape::Codecs;
 
+const char* codecs_name(Codecs codecs) {
+  static constexpr const char* kCodecNames[] = {" f32", " bf16", " mixed", " int8", " mixed int8", " born int8"};
+  return kCodecNames[static_cast<size_t>(codecs)];
+}
+
 std::string describe(const CacheShape& s) {
-  static constexpr const char* kCodecNames[] = {" f32", " bf16", " mixed"};
   std::string text = "slots";
   for (int32_t n : s.n_slots) text += numbered(" ", n);
-  return text + " d=" + std::to_string(s.head_dim) + kCodecNames[static_cast<size_t>(s.codecs)];
+  return text + " d=" + std::to_string(s.head_dim) + codecs_name(s.codecs);
 }
 
 // Rows of any float dtype into the end of a filled cache; the slots before must stay.
@@ -73,11 +77,13 @@ void add_compaction_case(OpCases& cases, const CacheShape& shape) {
   cases.push_back({"kv_move", "in place " + describe(shape), prepare});
 }
 
-// From one cache to another of its kind, to slots in no order.
-void add_move_case(OpCases& cases, const CacheShape& shape) {
+// From one cache to another, of its kind or coded, to slots in no order.
+void add_move_case(OpCases& cases, const CacheShape& shape, Codecs becomes) {
   auto prepare = [=](const OpSetup& setup, PreparedOp& op) {
     OpCaseMaker make(setup, op);
-    const KvView src = make.cache(shape), dst = make.cache(shape);
+    CacheShape other = shape;
+    other.codecs = becomes;
+    const KvView src = make.cache(shape), dst = make.cache(other);
     const int head = src.n_kv_heads - 1;
     const int32_t n = shape.n_slots.back();
     const std::span<int32_t> to = make.permutation(n).first(static_cast<size_t>(n / 2));
@@ -85,7 +91,26 @@ void add_move_case(OpCases& cases, const CacheShape& shape) {
     make.watch_cache(dst);
     op.run = [&backend = setup.backend, src, dst, head, from, to] { backend.kv_move(src, dst, head, from, to); };
   };
-  cases.push_back({"kv_move", "to another " + describe(shape), prepare});
+  cases.push_back({"kv_move", "to another " + describe(shape) + " to" + codecs_name(becomes), prepare});
+}
+
+// All slots from `begin` on become codes, `shift` slots further down: whole pages where shift is 0.
+void add_encode_case(OpCases& cases, const CacheShape& shape, int32_t begin, int32_t shift) {
+  auto prepare = [=](const OpSetup& setup, PreparedOp& op) {
+    OpCaseMaker make(setup, op);
+    CacheShape coded = shape;
+    coded.codecs = Codecs::kInt8;
+    const KvView src = make.cache(shape), dst = make.cache(coded);
+    std::vector<int32_t> slots(static_cast<size_t>(shape.n_slots[0] - begin));
+    std::iota(slots.begin(), slots.end(), begin);
+    const std::span<int32_t> from = make.ints(slots);
+    for (int32_t& slot : slots) slot -= shift;
+    const std::span<int32_t> to = make.ints(slots);
+    make.watch_cache(dst);
+    op.run = [&backend = setup.backend, src, dst, from, to] { backend.kv_move(src, dst, 0, from, to); };
+  };
+  cases.push_back(
+      {"kv_move", numbered("encodes from ", begin) + numbered(" down by ", shift) + " " + describe(shape), prepare});
 }
 
 void add_set_case(OpCases& cases, const CacheShape& shape, int32_t slot, bool with_k = true, bool with_v = true) {
@@ -100,6 +125,30 @@ void add_set_case(OpCases& cases, const CacheShape& shape, int32_t slot, bool wi
   cases.push_back({"kv_set",
                    numbered("slot ", slot) + " of " + describe(shape) + (with_k ? "" : " V") + (with_v ? "" : " K"),
                    prepare});
+}
+
+void add_coded_cases(OpCases& cases) {
+  for (int64_t d : {32, 64, 72, 80, 96, 128, 256}) {
+    add_write_case(cases, {.n_slots = {150, 90}, .head_dim = d, .codecs = Codecs::kInt8}, 81, DType::kF32);
+    add_read_case(cases, {.n_slots = {70, 131}, .head_dim = d, .codecs = Codecs::kInt8}, true, true);
+    add_encode_case(cases, {.n_slots = {131}, .head_dim = d}, 0, 0);
+    add_encode_case(cases, {.n_slots = {131}, .head_dim = d, .codecs = Codecs::kF32}, 7, 5);
+  }
+  for (DType source : {DType::kF32, DType::kBF16, DType::kF16}) {
+    add_write_case(cases, {.n_slots = {201, 17}, .head_dim = 80, .codecs = Codecs::kMixedInt8}, 17, source);
+  }
+  add_write_case(cases, {.n_slots = {70, 90}, .head_dim = kMaxHeadDim, .codecs = Codecs::kInt8}, 66, DType::kBF16);
+  add_read_case(cases, {.n_slots = {300}, .codecs = Codecs::kMixedInt8}, true, false);
+  add_read_case(cases, {.n_slots = {300}, .codecs = Codecs::kMixedInt8}, false, true);
+  add_read_case(cases, {.n_slots = {500, 800}, .codecs = Codecs::kBornInt8}, true, true);
+  add_compaction_case(cases, {.n_slots = {301, 20}, .head_dim = 80, .codecs = Codecs::kInt8});
+  for (Codecs codecs : {Codecs::kInt8, Codecs::kBF16, Codecs::kMixedInt8}) {
+    add_move_case(cases, {.n_slots = {20, 301}, .head_dim = 72, .codecs = codecs}, Codecs::kInt8);
+  }
+  add_encode_case(cases, {.n_slots = {700}, .codecs = Codecs::kBornInt8}, 9, 9);
+  for (int32_t slot : {0, 65, 127, 130}) {
+    add_set_case(cases, {.n_slots = {10, 200}, .head_dim = 96, .codecs = Codecs::kInt8}, slot);
+  }
 }
 
 }  // namespace
@@ -127,15 +176,18 @@ void add_kv_cases(OpCases& cases) {
   add_read_case(cases, {.n_slots = {300}, .codecs = Codecs::kMixed}, false, true);
   for (Codecs codecs : {Codecs::kF32, Codecs::kBF16}) {
     add_compaction_case(cases, {.n_slots = {301, 20}, .head_dim = 80, .codecs = codecs});
-    add_move_case(cases, {.n_slots = {20, 301}, .head_dim = 72, .codecs = codecs});
+    add_move_case(cases, {.n_slots = {20, 301}, .head_dim = 72, .codecs = codecs}, codecs);
   }
   for (int32_t slot : {0, 1, 63, 64, 129}) {
     add_set_case(cases, {.n_slots = {10, 130}, .head_dim = 96, .codecs = Codecs::kMixed}, slot);
   }
-  for (int32_t slot : {3, 67}) {
-    add_set_case(cases, {.n_slots = {10, 130}, .head_dim = 96, .codecs = Codecs::kMixed}, slot, false, true);
-    add_set_case(cases, {.n_slots = {10, 130}, .head_dim = 96, .codecs = Codecs::kMixed}, slot, true, false);
+  for (Codecs codecs : {Codecs::kMixed, Codecs::kMixedInt8}) {
+    for (int32_t slot : {3, 67}) {
+      add_set_case(cases, {.n_slots = {10, 130}, .head_dim = 96, .codecs = codecs}, slot, false, true);
+      add_set_case(cases, {.n_slots = {10, 130}, .head_dim = 96, .codecs = codecs}, slot, true, false);
+    }
   }
+  add_coded_cases(cases);
 }
 
 }  // namespace vlcache

@@ -6,6 +6,8 @@
 #include <type_traits>
 
 #include "base/os/threads.h"
+#include "ops/cpu/attention/coded_pages.h"
+#include "ops/cpu/attention/transpose.h"
 
 namespace vlcache::cpu {
 namespace {
@@ -51,37 +53,6 @@ TypedRows<T> typed_rows(const std::byte* x, int64_t stride, DType dtype, int64_t
       convert_rows<T, uint16_t>(x, stride, n, d, block.data());
   }
   return {block.data(), d};
-}
-
-using U32x4 = uint32_t __attribute__((vector_size(16)));
-
-uint32_t word_at(const std::byte* x) {
-  uint32_t word;
-  std::memcpy(&word, x, sizeof(word));
-  return word;
-}
-
-// y[c * kPageSlots + i] = word c of row i: K of n rows into columns of a page. Rows are `stride` bytes apart.
-void transpose_words(const std::byte* x, int64_t stride, int64_t n, int64_t width, uint32_t* y) {
-  int64_t i = 0;
-  for (; i + 4 <= n; i += 4, x += 4 * stride) {
-    int64_t c = 0;
-    for (; c + 4 <= width; c += 4) {
-      U32x4 r[4], h[4];
-      for (int k = 0; k < 4; ++k) std::memcpy(&r[k], x + k * stride + 4 * c, sizeof(U32x4));
-      h[0] = __builtin_shufflevector(r[0], r[1], 0, 4, 1, 5), h[1] = __builtin_shufflevector(r[2], r[3], 0, 4, 1, 5);
-      h[2] = __builtin_shufflevector(r[0], r[1], 2, 6, 3, 7), h[3] = __builtin_shufflevector(r[2], r[3], 2, 6, 3, 7);
-      r[0] = __builtin_shufflevector(h[0], h[1], 0, 1, 4, 5), r[1] = __builtin_shufflevector(h[0], h[1], 2, 3, 6, 7);
-      r[2] = __builtin_shufflevector(h[2], h[3], 0, 1, 4, 5), r[3] = __builtin_shufflevector(h[2], h[3], 2, 3, 6, 7);
-      for (int k = 0; k < 4; ++k) std::memcpy(y + (c + k) * kPageSlots + i, &r[k], sizeof(U32x4));
-    }
-    for (; c < width; ++c) {
-      for (int k = 0; k < 4; ++k) y[c * kPageSlots + i + k] = word_at(x + k * stride + 4 * c);
-    }
-  }
-  for (; i < n; ++i, x += stride) {
-    for (int64_t c = 0; c < width; ++c) y[c * kPageSlots + i] = word_at(x + 4 * c);
-  }
 }
 
 // One row of V into its half of a line of slot pairs; padding columns become zero.
@@ -141,6 +112,26 @@ void write_slots_f32(const PageRef& page, const HeadRows& rows, int begin, int n
   }
 }
 
+// Rows are encoded as f32, some at a time so that their values stay near.
+constexpr int kEncodedRows = 16;
+
+void write_slots_coded(const PageRef& page, const HeadRows& rows, int begin, int n) {
+  alignas(64) float k_buffer[kEncodedRows * kMaxHeadDim], v_buffer[kEncodedRows * kMaxHeadDim];
+  for (int i = 0; i < n; i += kEncodedRows) {
+    const int some = std::min(kEncodedRows, n - i);
+    const auto size = static_cast<size_t>(some * page.head_dim);
+    const auto floats = [&](const std::byte* x, int64_t stride, float* buffer) {
+      return x == nullptr ? TypedRows<float>{nullptr, 0}
+                          : typed_rows<float>(x + i * stride, stride, rows.dtype, some, {buffer, size});
+    };
+    const TypedRows<float> k = floats(rows.k, rows.k_stride, k_buffer), v = floats(rows.v, rows.v_stride, v_buffer);
+    write_coded(page,
+                {reinterpret_cast<const std::byte*>(k.data), reinterpret_cast<const std::byte*>(v.data), 4 * k.stride,
+                 4 * v.stride, DType::kF32},
+                begin + i, some);
+  }
+}
+
 // Moves of slots of one page to slots of another page or of itself, in this order.
 struct PageMove {
   const std::byte* from;
@@ -170,6 +161,7 @@ void move_page(const PageMove& move) {
     std::memcpy(move.to, move.from, static_cast<size_t>(kv_page_bytes(move.codec, d)));
     return;
   }
+  if (is_coded(move.codec)) return move_coded({const_cast<std::byte*>(move.from), move.codec, d}, move.to, move.slots);
   move_columns<uint32_t>(move, move.codec == KvCodec::kF32 ? d : d / 2, move.from, move.to);
   const std::byte* from = move.from + k_bytes;
   std::byte* to = move.to + k_bytes;
@@ -229,10 +221,36 @@ void read_f32(const PageSlots& from, const Tensor& k, const Tensor& v) {
   }
 }
 
+void read_slots(KvCodec codec, const PageSlots& from, const Tensor& k, const Tensor& v) {
+  switch (codec) {
+    case KvCodec::kF32:
+      return read_f32(from, k, v);
+    case KvCodec::kBF16:
+      return read_bf16(from, k, v);
+    default:
+      read_coded({const_cast<std::byte*>(from.data), codec, from.head_dim}, from.slots, k, v);
+  }
+}
+
+// Slots of a page of values become codes of another page.
+void encode_slots(KvCodec values, const PageSlots& from, std::span<const int32_t> to, const PageRef& page) {
+  const int64_t d = page.head_dim;
+  alignas(64) float k_buffer[kEncodedRows * kMaxHeadDim], v_buffer[kEncodedRows * kMaxHeadDim];
+  for (size_t begin = 0, end = 0; begin < to.size(); begin = end) {  // runs of neighbouring slots
+    const int32_t first = to[begin];
+    while (end < to.size() && end - begin < kEncodedRows && to[end] == first + static_cast<int32_t>(end - begin)) ++end;
+    const auto n = static_cast<int64_t>(end - begin);
+    const Tensor k(k_buffer, DType::kF32, {n, d}), v(v_buffer, DType::kF32, {n, d});
+    read_slots(values, {from.data, from.slots.subspan(begin, end - begin), d}, k, v);
+    write_coded(page, {k.data, v.data, 4 * d, 4 * d, DType::kF32}, first % kPageSlots, static_cast<int>(n));
+  }
+}
+
 }  // namespace
 
 void write_slots(const PageRef& page, const HeadRows& rows, int begin, int n) {
   CHECK(page.head_dim <= kMaxHeadDim && page.head_dim % 2 == 0 && begin >= 0 && begin + n <= kPageSlots);
+  if (is_coded(page.codec)) return write_slots_coded(page, rows, begin, n);
   if (page.codec == KvCodec::kF32) return write_slots_f32(page, rows, begin, n);
   write_slots_bf16(page, rows, begin, n);
 }
@@ -283,12 +301,8 @@ void kv_read(const KvView& kv, int head, std::span<const int32_t> slots, const T
       }
       const PageSlots from{kv.page(head, page), slots.subspan(static_cast<size_t>(i), static_cast<size_t>(next - i)),
                            d};
-      const Tensor k_rows = k.empty() ? k : k.slice_rows(i, next), v_rows = v.empty() ? v : v.slice_rows(i, next);
-      if (kv.page_codec(head, page) == KvCodec::kBF16) {
-        read_bf16(from, k_rows, v_rows);
-      } else {
-        read_f32(from, k_rows, v_rows);
-      }
+      read_slots(kv.page_codec(head, page), from, k.empty() ? k : k.slice_rows(i, next),
+                 v.empty() ? v : v.slice_rows(i, next));
     }
   });
 }
@@ -307,13 +321,15 @@ void kv_move(const KvView& src, const KvView& dst, int head, const SlotMap& slot
   for (size_t begin = 0, end = 0; begin < slots.from.size(); begin = end) {
     const int64_t from = slots.from[begin] / kPageSlots, to = slots.to[begin] / kPageSlots;
     while (end < slots.from.size() && slots.from[end] / kPageSlots == from && slots.to[end] / kPageSlots == to) ++end;
-    CHECK(src.page_codec(head, from) == dst.page_codec(head, to));
-    const size_t n = end - begin;
-    move_page({src.page(head, from),
-               dst.page(head, to),
-               src.page_codec(head, from),
-               src.head_dim,
-               {slots.from.subspan(begin, n), slots.to.subspan(begin, n)}});
+    const KvCodec codec = src.page_codec(head, from), becomes = dst.page_codec(head, to);
+    const SlotMap some{slots.from.subspan(begin, end - begin), slots.to.subspan(begin, end - begin)};
+    if (codec == becomes) {
+      move_page({src.page(head, from), dst.page(head, to), codec, src.head_dim, some});
+    } else {
+      CHECK(!is_coded(codec) && is_coded(becomes));
+      encode_slots(codec, {src.page(head, from), some.from, src.head_dim}, some.to,
+                   {dst.page(head, to), becomes, src.head_dim});
+    }
   }
 }
 

@@ -6,6 +6,11 @@
 //   kBF16  K [d/2][64][2]: pairs of neighbouring dimensions, slots side by side     (q k^T contracts dimensions)
 //          V [32][dp][2]:  pairs of neighbouring slots, dimensions side by side     (p v contracts slots)
 //   kF32   K [d][64], V [64][dp]
+// Coded pages hold codes of rotated rows (kv_codec.h), laid out for products of bytes, and scales in bf16:
+//   kInt8  K [d/4][64][4] of four neighbouring dimensions, K's scales [64],
+//          V [16][dp][4] of four neighbouring slots, V's scales [64]
+//   kInt4  K [d/8][64][4]: the low half of a byte has the first four dimensions, the high half the next four; K's
+//          scales [d/32][64]; V [8][dp][4]: four slots and the next four in the same way; V's scales [64][d/32]
 // Slots at and beyond a head's n_slots are undefined and may be NaN (pages are recycled): kernels never read them into
 // a result.
 #pragma once
@@ -17,12 +22,22 @@
 namespace vlcache::cpu {
 
 constexpr int64_t padded_dim(int64_t head_dim) { return (head_dim + 15) / 16 * 16; }
-constexpr int64_t codec_bytes(KvCodec codec) { return codec == KvCodec::kF32 ? 4 : 2; }
-constexpr int64_t kv_k_bytes(KvCodec codec, int64_t head_dim) { return kPageSlots * head_dim * codec_bytes(codec); }
-
-// head_dim: even. Always a multiple of 64.
+// Of one value or code, and of the scales of one slot's K or V.
+constexpr int64_t codec_bits(KvCodec codec) {
+  return codec == KvCodec::kF32 ? 32 : codec == KvCodec::kBF16 ? 16 : codec == KvCodec::kInt8 ? 8 : 4;
+}
+constexpr int64_t kv_scale_bytes(KvCodec codec, int64_t head_dim) {
+  if (!is_coded(codec)) return 0;
+  return 2 * (codec == KvCodec::kInt8 ? 1 : (head_dim + kInt4Group - 1) / kInt4Group);
+}
+// Where V begins. head_dim: even, of int8 a multiple of 4, of int4 one of 8.
+constexpr int64_t kv_k_bytes(KvCodec codec, int64_t head_dim) {
+  return kPageSlots * (head_dim * codec_bits(codec) / 8 + kv_scale_bytes(codec, head_dim));
+}
+// Always a multiple of 64.
 constexpr int64_t kv_page_bytes(KvCodec codec, int64_t head_dim) {
-  return kv_k_bytes(codec, head_dim) + kPageSlots * padded_dim(head_dim) * codec_bytes(codec);
+  return kv_k_bytes(codec, head_dim) +
+         kPageSlots * (padded_dim(head_dim) * codec_bits(codec) / 8 + kv_scale_bytes(codec, head_dim));
 }
 
 // As in Backend.

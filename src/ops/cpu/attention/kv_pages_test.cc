@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -50,15 +51,24 @@ struct Store {
 };
 
 Tensor tensor(Rows& r, int64_t n, int64_t heads, int64_t d) { return Tensor(r.bytes.data(), r.dtype, {n, heads, d}); }
-float stored(KvCodec codec, float x) { return codec == KvCodec::kF32 ? x : to_float(to_bf16(x)); }
+
+// Values of a row [column, column + d), as a page of the codec holds them.
+std::vector<float> stored(KvCodec codec, const Rows& rows, int64_t row, int64_t column, int64_t d) {
+  std::vector<float> x;
+  for (int64_t c = 0; c < d; ++c) x.push_back(rows.value(row, column + c));
+  std::vector<std::byte> bytes(static_cast<size_t>(coded_bytes(codec, d)));
+  encode_head(codec, x, bytes.data());
+  decode_head(codec, bytes.data(), x);
+  return x;
+}
 
 void expect_slot(const std::vector<float>& got, const Rows& k, const Rows& v, int64_t row, int64_t column,
                  KvCodec codec) {
   const int64_t d = static_cast<int64_t>(got.size()) / 2;
-  for (int64_t c = 0; c < d; ++c) {
-    ASSERT_EQ(got[static_cast<size_t>(c)], stored(codec, k.value(row, column + c))) << c;
-    ASSERT_EQ(got[static_cast<size_t>(d + c)], stored(codec, v.value(row, column + c))) << c;
-  }
+  std::vector<float> expected = stored(codec, k, row, column, d);
+  const std::vector<float> values = stored(codec, v, row, column, d);
+  expected.insert(expected.end(), values.begin(), values.end());
+  ASSERT_EQ(got, expected);
 }
 
 class KvPagesTest : public ::testing::TestWithParam<std::tuple<KvCodec, int>> {
@@ -67,6 +77,8 @@ class KvPagesTest : public ::testing::TestWithParam<std::tuple<KvCodec, int>> {
   int d = std::get<1>(GetParam());
   std::mt19937 rng{9};
 };
+
+using CodedPagesTest = KvPagesTest;
 
 TEST_P(KvPagesTest, ReadsBackWrittenRows) {
   for (DType dtype : {DType::kF32, DType::kBF16}) {
@@ -103,20 +115,20 @@ TEST_P(KvPagesTest, StridedRowsOfAFusedProjection) {
   Rows fused(90, 7 * d, DType::kBF16, rng);
   const Tensor rows(fused.bytes.data(), DType::kBF16, {90, 7 * d});
   kv_write(rows.columns(3 * d, 5 * d).view({90, 2, d}), rows.columns(5 * d, 7 * d).view({90, 2, d}), store.view());
-  const std::vector<float> got = store.slot(1, 77);
-  for (int c = 0; c < d; ++c) {
-    EXPECT_EQ(got[static_cast<size_t>(c)], fused.value(77, 4 * d + c));
-    EXPECT_EQ(got[static_cast<size_t>(d + c)], fused.value(77, 6 * d + c));
-  }
+  const std::vector<float> got = store.slot(1, 77), k = stored(codec, fused, 77, 4 * d, d),
+                           v = stored(codec, fused, 77, 6 * d, d);
+  EXPECT_TRUE(std::equal(k.begin(), k.end(), got.begin()));
+  EXPECT_TRUE(std::equal(v.begin(), v.end(), got.begin() + d));
 }
 
 TEST_P(KvPagesTest, HalfPrecisionRows) {
   Store store(codec, d, 1, 3);
   std::vector<uint16_t> ones(static_cast<size_t>(3 * d), 0x3c00), halves(ones.size(), 0x3800);  // 1 and 0.5
   kv_write(Tensor(ones.data(), DType::kF16, {3, 1, d}), Tensor(halves.data(), DType::kF16, {3, 1, d}), store.view());
+  const float step = is_coded(codec) ? 0x1p-7f : 0;  // half of the largest value / 127
   for (int c = 0; c < d; ++c) {
-    EXPECT_EQ(store.slot(0, 2)[static_cast<size_t>(c)], 1.0f);
-    EXPECT_EQ(store.slot(0, 2)[static_cast<size_t>(d + c)], 0.5f);
+    EXPECT_NEAR(store.slot(0, 2)[static_cast<size_t>(c)], 1.0f, step);
+    EXPECT_NEAR(store.slot(0, 2)[static_cast<size_t>(d + c)], 0.5f, step);
   }
 }
 
@@ -172,16 +184,117 @@ TEST_P(KvPagesTest, MovesToOtherPages) {
   }
 }
 
+// Where kv_pages.h puts codes and scales of a slot.
+TEST(CodedPages, Layout) {
+  const int d = 20, dp = 32;
+  Store store(KvCodec::kInt8, d, 1, 64);
+  std::mt19937 rng(3);
+  Rows k(64, d, DType::kF32, rng), v(64, d, DType::kF32, rng);
+  kv_write(tensor(k, 64, 1, d), tensor(v, 64, 1, d), store.view());
+  const auto at = [&](int64_t i) { return store.pool.data()[i]; };
+  const int64_t k_scales = 64 * d, codes = k_scales + 128, v_scales = codes + 64 * dp;
+  ASSERT_EQ(store.pool.bytes(), v_scales + 128);
+  for (int slot = 0; slot < 64; ++slot) {
+    std::vector<std::byte> k_row(2 + d), v_row(2 + d);
+    encode_head(KvCodec::kInt8, std::span(reinterpret_cast<float*>(k.bytes.data()) + slot * d, d), k_row.data());
+    encode_head(KvCodec::kInt8, std::span(reinterpret_cast<float*>(v.bytes.data()) + slot * d, d), v_row.data());
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_EQ(at(k_scales + 2 * slot + i), k_row[static_cast<size_t>(i)]) << slot;
+      ASSERT_EQ(at(v_scales + 2 * slot + i), v_row[static_cast<size_t>(i)]) << slot;
+    }
+    for (int c = 0; c < dp; ++c) {
+      const size_t code = static_cast<size_t>(2 + c);
+      if (c < d) {
+        ASSERT_EQ(at(c / 4 * 256 + slot * 4 + c % 4), k_row[code]) << slot << " " << c;
+      }
+      ASSERT_EQ(at(codes + slot / 4 * 4 * dp + 4 * c + slot % 4), c < d ? v_row[code] : std::byte{})
+          << slot << " " << c;
+    }
+  }
+}
+
+// Slots of a page of values, from any first slot and of any number, become the codes of their rows.
+TEST_P(CodedPagesTest, EncodesValues) {
+  for (KvCodec values : {KvCodec::kF32, KvCodec::kBF16}) {
+    Store src(values, d, 1, 300), dst(codec, d, 1, 300);
+    Rows k(300, d, DType::kBF16, rng), v(300, d, DType::kBF16, rng), ok(300, d, DType::kF32, rng),
+        ov(300, d, DType::kF32, rng);
+    kv_write(tensor(k, 300, 1, d), tensor(v, 300, 1, d), src.view());
+    kv_write(tensor(ok, 300, 1, d), tensor(ov, 300, 1, d), dst.view());
+    std::vector<int32_t> from, to, source(300, -1);
+    const auto move = [&](int32_t a, int32_t b) {
+      from.push_back(a), to.push_back(b), source[static_cast<size_t>(b)] = a;
+    };
+    for (int32_t i = 0; i < 64; ++i) move(128 + i, 64 + i);  // a whole page
+    for (int32_t i = 0; i < 41; ++i) move(193 + i, 3 + i);   // odd on both sides
+    for (int32_t i = 0; i < 9; ++i) move(2 + 3 * i, 160 + 2 * i);
+    for (int32_t i = 0; i < 70; ++i) move(230 + i, 190 + i);  // over page ends
+    kv_move(src.view(), dst.view(), 0, {from, to});
+    for (int32_t i = 0; i < 300; ++i) {
+      const int32_t a = source[static_cast<size_t>(i)];
+      expect_slot(dst.slot(0, i), a >= 0 ? k : ok, a >= 0 ? v : ov, a >= 0 ? a : i, 0, codec);
+    }
+  }
+}
+
+// A row with a value that is not finite is NaN, a row of zeros is zeros, and neither changes a byte of its neighbours,
+// whether they are written together or later.
+TEST_P(CodedPagesTest, OddRowsTouchNoNeighbour) {
+  Store plain(codec, d, 1, 64), odd(codec, d, 1, 64);
+  Rows k(64, d, DType::kF32, rng), v(64, d, DType::kF32, rng);
+  kv_write(tensor(k, 64, 1, d), tensor(v, 64, 1, d), plain.view());
+  const auto put = [&](int row, int column, float x) {
+    for (Rows* rows : {&k, &v}) reinterpret_cast<float*>(rows->bytes.data())[row * d + column] = x;
+  };
+  put(5, d - 1, NAN), put(6, 0, INFINITY), put(31, d / 2, -INFINITY);
+  for (int c = 0; c < d; ++c) put(40, c, 0), put(63, c, -0.0f);
+  kv_write(tensor(k, 64, 1, d), tensor(v, 64, 1, d), odd.view());
+  for (int slot = 0; slot < 64; ++slot) {
+    const std::vector<float> got = odd.slot(0, slot);
+    const bool bad = slot == 5 || slot == 6 || slot == 31, zero = slot == 40 || slot == 63;
+    if (bad) {
+      const auto group = static_cast<int64_t>(codec == KvCodec::kInt8 ? d : std::min<int64_t>(d, kInt4Group));
+      EXPECT_GE(std::ranges::count_if(got, [](float x) { return std::isnan(x); }),
+                2 * (d % group > 0 ? d % group : group));
+    } else {
+      EXPECT_EQ(got, zero ? std::vector<float>(static_cast<size_t>(2 * d), 0) : plain.slot(0, slot)) << slot;
+    }
+    if (bad || zero) {  // the first row again
+      const std::vector<int32_t> slots{slot};
+      kv_move(plain.view(), odd.view(), 0, {slots, slots});
+    }
+  }
+  EXPECT_EQ(std::memcmp(odd.pool.data(), plain.pool.data(), static_cast<size_t>(plain.pool.bytes())), 0);
+}
+
+// Codes cannot become values again.
+TEST(CodedPages, MoveToValuesFails) {
+  Store src(KvCodec::kInt8, 64, 1, 64), dst(KvCodec::kBF16, 64, 1, 64);
+  const std::vector<int32_t> slots{3};
+  const CheckScope scope(CheckScope::Failure::kThrow);
+  EXPECT_THROW(kv_move(src.view(), dst.view(), 0, {slots, slots}), Error);
+}
+
 TEST(KvPageBytes, AreWholeCacheLines) {
   EXPECT_EQ(kv_page_bytes(KvCodec::kBF16, 64), 16384);
   EXPECT_EQ(kv_page_bytes(KvCodec::kF32, 64), 32768);
   EXPECT_EQ(kv_page_bytes(KvCodec::kBF16, 72), 64 * 2 * (72 + 80));  // V is padded to whole vectors
-  for (int d = 8; d < 300; d += 2) EXPECT_EQ(kv_page_bytes(KvCodec::kBF16, d) % 64, 0);
+  EXPECT_EQ(kv_page_bytes(KvCodec::kInt8, 64), 2 * 64 * 66);
+  EXPECT_EQ(kv_page_bytes(KvCodec::kInt4, 64), 2 * 64 * 36);
+  for (int d = 8; d < 300; d += 4) {
+    for (KvCodec codec : {KvCodec::kBF16, KvCodec::kInt8}) EXPECT_EQ(kv_page_bytes(codec, d) % 64, 0);
+    EXPECT_EQ(kv_page_bytes(KvCodec::kInt4, 2 * d) % 64, 0);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, KvPagesTest,
                          ::testing::Combine(::testing::Values(KvCodec::kF32, KvCodec::kBF16),
                                             ::testing::Values(8, 30, 64, 72, 128)));
+INSTANTIATE_TEST_SUITE_P(Coded, KvPagesTest,
+                         ::testing::Combine(::testing::Values(KvCodec::kInt8), ::testing::Values(8, 20, 64, 72)));
+INSTANTIATE_TEST_SUITE_P(Coded, CodedPagesTest,
+                         ::testing::Combine(::testing::Values(KvCodec::kInt8),
+                                            ::testing::Values(20, 32, 64, 80, 96, 128, 256)));
 
 }  // namespace
 }  // namespace vlcache::cpu
