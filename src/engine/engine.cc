@@ -19,6 +19,14 @@
 namespace vlcache {
 namespace {
 
+// Throws Error(kUnsupported) for head sizes that pages of the codec cannot have.
+KvCodec checked_codec(KvCodec codec, int64_t head_dim) {
+  if (head_dim % 4 == 0) return codec;
+  throw Error(ErrorCode::kUnsupported, "KV pages of " + std::string(kv_codec_name(codec)) +
+                                           " need a head size that is a multiple of 4, and this model's is " +
+                                           std::to_string(head_dim) + "; allowed are f32 and bf16");
+}
+
 // Runs of image tokens and of video tokens, each with the rows of its image's embeddings it stands for.
 std::vector<ImageSpan> find_spans(const Model& model, const Prompt& prompt) {
   const ModelConfig& config = model.config();
@@ -122,12 +130,14 @@ void Engine::start(std::unique_ptr<Model> model, const EngineOptions& options) {
   }
   const TextConfig& text = model_->config().text;
   const bool f32 = model_->compute_dtype() == DType::kF32;
-  kv_shape_.codec = options.kv_codec.value_or(f32 ? KvCodec::kF32 : KvCodec::kBF16);
+  const KvCodec values = f32 ? KvCodec::kF32 : KvCodec::kBF16, asked = options.kv_codec.value_or(values);
+  kv_shape_.codec = is_coded(asked) ? values : asked;
   for (const TextLayer& layer : text.layers) {
     kv_shape_.layers.push_back({.n_kv_heads = static_cast<int32_t>(layer.n_kv_heads),
                                 .head_dim = static_cast<int32_t>(layer.head_dim),
                                 .shares = layer.shares_kv,
                                 .window = layer.window});
+    if (is_coded(asked)) kv_shape_.layers.back().coded = checked_codec(asked, layer.head_dim);
   }
   const int64_t limit = options.kv_memory_bytes > 0
                             ? options.kv_memory_bytes
@@ -242,12 +252,16 @@ Prompt Engine::prepare_tokens(std::vector<int32_t> tokens) const {
   return prompt;
 }
 
-int64_t Engine::token_bytes() const {
+int64_t Engine::kv_bytes(int64_t n_tokens) const {
+  const int64_t n_pages = (n_tokens + kPageSlots - 1) / kPageSlots;
   int64_t bytes = 0;
-  for (int32_t layer = 0; layer < kv_shape_.n_layers(); ++layer) {
-    if (kv_shape_.n_own_heads(layer) == 0) continue;
-    const int32_t head_dim = kv_shape_.layers[static_cast<size_t>(layer)].head_dim;
-    bytes += kv_shape_.n_own_heads(layer) * backend_->kv_page_bytes(kv_shape_.codec, head_dim) / kPageSlots;
+  for (int32_t l = 0; l < kv_shape_.n_layers(); ++l) {
+    const KvLayerShape& layer = kv_shape_.layers[static_cast<size_t>(l)];
+    if (kv_shape_.n_own_heads(l) == 0) continue;
+    const int64_t n_coded = layer.coded.has_value() && n_tokens > 0 ? coded_end(n_tokens - 1) - 1 : 0;
+    bytes += kv_shape_.n_own_heads(l) *
+             ((n_pages - n_coded) * backend_->kv_page_bytes(kv_shape_.codec, layer.head_dim) +
+              n_coded * backend_->kv_page_bytes(layer.coded.value_or(kv_shape_.codec), layer.head_dim));
   }
   return bytes;
 }

@@ -36,7 +36,7 @@ struct EngineOptions {
   WeightForms weights;              // which matrices are quantised when they are loaded
   Calibration calibration;          // and by what their errors are weighed; default: by nothing
   PackedCacheOptions packed;        // where the result is stored for the next start; default: nowhere
-  std::optional<KvCodec> kv_codec;  // default: bf16, f32 when computing in f32
+  std::optional<KvCodec> kv_codec;  // default: bf16, f32 when computing in f32; coded: what full pages become
   int32_t prefill_chunk = 512;      // rows of a step at most
   int64_t cache_bytes = 0;          // of caches beyond running requests; 0: none
   int64_t kv_memory_bytes = 0;      // limit of the page pool; 0: as in memory_plan.h
@@ -106,8 +106,8 @@ class Engine {
 
   // A sequence with nothing computed. Throws Error(kMemory) if the policy reserves more slots than there are pages.
   std::unique_ptr<Sequence> new_sequence(const Prompt& prompt, PolicyPtr policy);
-  // Bytes of a token's KV in all layers, as a share of pages.
-  int64_t token_bytes() const;
+  // Bytes of the pages of a sequence of n tokens, nothing evicted.
+  int64_t kv_bytes(int64_t n_tokens) const;
   // Slots per head that a policy reserves; 0: none, they are added as needed.
   int64_t slot_capacity(const Policy& policy) const;
   // What callers may do with what is kept beyond running requests; the caches themselves, for engine/ alone.

@@ -56,7 +56,7 @@ class Accounts {
 
  private:
   // Models here have one head size, so one pool.
-  PagePool& pool() { return engine_.pools().of(engine_.kv_shape().layers[0].head_dim); }
+  PagePool& pool() { return engine_.pools().of(engine_.kv_shape().layers[0].head_dim, engine_.kv_shape().codec); }
 
   Engine& engine_;
   int64_t total_;

@@ -61,7 +61,7 @@ class PagesForPolicies : public testing::Test {
     SCOPED_TRACE(policy);
     constexpr uint32_t kRequests = 3;
     const std::unique_ptr<Engine> large = engine_of(64 << 20);
-    const int64_t group = large->token_bytes() * kPageSlots;
+    const int64_t group = large->kv_bytes(kPageSlots);
     const auto without_reuse = [&](Engine& engine, uint32_t i) {
       Request asked = request(engine, policy, i);
       asked.reuse.prefix = asked.reuse.keep_exact = false;

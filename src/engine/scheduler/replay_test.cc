@@ -221,7 +221,7 @@ class Preempted : public testing::Test {
     const PreemptedOutcome& expected = alone_.outcome;
     if (place == Place::kNoPages) {
       // What it needs at most, and a page of each head, which the other request outgrows.
-      engine_ = model_.engine(kBackend, expected.result.kv.peak_bytes + engine_->token_bytes() * kPageSlots);
+      engine_ = model_.engine(kBackend, expected.result.kv.peak_bytes + engine_->kv_bytes(kPageSlots));
     }
     forget();
     know_image(reuse);

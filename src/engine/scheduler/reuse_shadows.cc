@@ -139,9 +139,8 @@ bool ReuseShadows::possible(const AnsweredPrompt& answered) const {
     const bool reused = std::ranges::find(answered.reuse.shadow->images, i) != answered.reuse.shadow->images.end();
     if (!engine_.caches().holds_image(prompt.keys[i], /*kv=*/reused)) return false;
   }
-  // Two sequences, and a page of each head that is filled in part.
-  const auto n_tokens = static_cast<int64_t>(prompt.tokens.size() + answered.answer.size()) + kPageSlots;
-  return engine_.pools().used_bytes() + 2 * n_tokens * engine_.token_bytes() <= engine_.pools().max_bytes();
+  const auto n_tokens = static_cast<int64_t>(prompt.tokens.size() + answered.answer.size());
+  return engine_.pools().used_bytes() + 2 * engine_.kv_bytes(n_tokens) <= engine_.pools().max_bytes();  // two sequences
 }
 
 void ReuseShadows::step() {

@@ -128,13 +128,17 @@ Scheduler::Entry& Scheduler::last_running() {
 // answer needs is not known, nor what a policy will free: when pages run out, requests are preempted.
 bool Scheduler::fits(Entry& entry) const {
   if (n_running() == 0 || !entry.generation->waiting_prompt().needs_whole_prompt()) return true;
-  int64_t n_needed = entry.generation->result().n_prompt - entry.generation->waiting_prompt().n_matched();
+  const auto more = [&](int64_t n_has, int64_t n) { return engine_.kv_bytes(n_has + n) - engine_.kv_bytes(n_has); };
+  const int64_t n_matched = entry.generation->waiting_prompt().n_matched();
+  int64_t needed = more(n_matched, entry.generation->result().n_prompt - n_matched);
   for (const Entry& other : requests_) {
-    if (other.runs()) n_needed += other.generation->sequence()->n_pending();
+    if (!other.runs()) continue;
+    const Sequence& sequence = *other.generation->sequence();
+    needed += more(sequence.n_done(), sequence.n_pending());
   }
   const int64_t n_given_up = engine_.caches().prefixes().bytes();  // by the prefix cache, except for pages in use
   const int64_t free = engine_.pools().max_bytes() - engine_.pools().used_bytes() + n_given_up;
-  return n_needed * engine_.token_bytes() <= free;
+  return needed <= free;
 }
 
 void Scheduler::start(Entry& entry) {

@@ -51,7 +51,7 @@ TEST(Scheduling, HigherPriorityPreemptsARunningRequest) {
 // computed twice.
 TEST(Scheduling, PromptWaitsForItsPages) {
   const auto e = make_engine(2);
-  const int64_t page_bytes = e->token_bytes() * kPageSlots;
+  const int64_t page_bytes = e->kv_bytes(kPageSlots);
   const auto small = make_engine(2, "auto", 20 * page_bytes);
   Scheduler scheduler(*small);
   std::vector<RequestId> ids;
@@ -77,7 +77,7 @@ TEST(Scheduling, PromptWaitsForItsPages) {
 
 TEST(Scheduling, PagesGoToTheHigherPriority) {
   const auto e = make_engine(2);
-  const auto small = make_engine(2, "auto", 20 * e->token_bytes() * kPageSlots);
+  const auto small = make_engine(2, "auto", 20 * e->kv_bytes(kPageSlots));
   Scheduler scheduler(*small);
   const RequestId low = scheduler.add(request(*small, 700, 1, 20));
   for (int i = 0; i < 5; ++i) scheduler.step();

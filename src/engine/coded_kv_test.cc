@@ -1,0 +1,147 @@
+// KV pages that become codes, seen from sequences: what a row sees depends on its slot alone, however it is computed.
+#include "engine/engine_testing.h"
+
+namespace vlcache {
+namespace {
+
+std::unique_ptr<Engine> coded_engine(KvCodec codec, std::string_view backend = "ref",
+                                     std::string_view model_type = "llama", int64_t kv_memory_bytes = 64 << 20) {
+  Json config = parse_json(
+      R"({"vocab_size": 61, "hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2,
+    "num_key_value_heads": 2, "head_dim": 16, "torch_dtype": "float32", "num_hidden_layers": 2,
+    "sliding_window": 400, "max_position_embeddings": 4096})",
+      "test");
+  config["model_type"] = model_type;
+  if (model_type.ends_with("_vl_text")) config["rope_scaling"] = {{"mrope_section", {2, 3, 3}}};
+  EngineOptions options;
+  options.backend = backend;
+  options.kv_memory_bytes = kv_memory_bytes;
+  options.kv_codec = codec;
+  return Engine::random(parse_model_config(config, "test"), options, /*seed=*/5);
+}
+
+int64_t n_coded_pages(const Sequence& sequence) {
+  int64_t n = 0;
+  for (int32_t layer = 0; layer < sequence.cache().shape().n_layers(); ++layer) {
+    const KvView view = sequence.cache().view(layer);
+    for (int32_t h = 0; h < view.n_kv_heads; ++h) {
+      for (int32_t i = 0; i < pages_for(view.n_slots[h]); ++i) n += is_coded(view.page_codec(h, i)) ? 1 : 0;
+    }
+  }
+  return n;
+}
+
+TEST(CodedKv, LogitsDoNotDependOnPieces) {
+  for (const KvCodec codec : {KvCodec::kInt8, KvCodec::kInt4}) {
+    for (const char* model_type : {"llama", "mistral", "qwen2_vl_text"}) {
+      if (codec == KvCodec::kInt4 && model_type != std::string_view("llama")) continue;
+      SCOPED_TRACE(std::string(kv_codec_name(codec)) + " " + model_type);
+      const auto engine = coded_engine(codec, "ref", model_type),
+                 plain = coded_engine(KvCodec::kF32, "ref", model_type);
+      const std::vector<int32_t> tokens = random_tokens(700);
+      const auto whole = make_sequence(*engine, tokens);
+      const std::vector<float> expected = compute(*engine, *whole, 1000);
+      EXPECT_EQ(n_coded_pages(*whole), 2 * kKvHeads * 5);
+      for (const int32_t piece : {7, 64, 512}) {
+        const auto cut = make_sequence(*engine, tokens);
+        EXPECT_EQ(compute(*engine, *cut, piece), expected) << piece;
+      }
+      // Codes are an approximation, and this is one: neither equal nor far off.
+      const auto exact = make_sequence(*plain, tokens);
+      const std::vector<float> without = compute(*plain, *exact, 1000);
+      EXPECT_NE(expected, without);
+      expect_close(expected, without, codec == KvCodec::kInt8 ? 0.02f : 0.3f);
+    }
+  }
+}
+
+// One by one from the middle of a page on, across two switches.
+TEST(CodedKv, DecodingAgreesWithPrefill) {
+  const auto engine = coded_engine(KvCodec::kInt8);
+  const std::vector<int32_t> tokens = random_tokens(780);
+  const auto whole = make_sequence(*engine, tokens),
+             decoded = make_sequence(*engine, {tokens.begin(), tokens.begin() + 500});
+  const std::vector<float> expected = compute(*engine, *whole, 2000);
+  compute(*engine, *decoded, 2000);
+  std::vector<float> found;
+  for (size_t i = 500; i < tokens.size(); ++i) {
+    decoded->add_token(tokens[i]);
+    found = compute(*engine, *decoded, 1);
+  }
+  EXPECT_EQ(found, expected);
+}
+
+// The next turn goes on where it can: everything kept gives what computing all of it gives.
+TEST(CodedKv, ContinuesAtPlaces) {
+  const auto engine = coded_engine(KvCodec::kInt8);
+  const std::vector<int32_t> first = random_tokens(900), more = random_tokens(60, 3);
+  struct Turn {
+    int32_t n_common, n_kept;
+  };
+  for (const auto& [n_common, n_kept] : {Turn{900, 900}, Turn{760, 576}, Turn{530, 530}, Turn{500, 64}}) {
+    const auto sequence = make_sequence(*engine, first);
+    sequence->cache().keep_place(530);
+    compute(*engine, *sequence, 512);
+    std::vector<int32_t> tokens(first.begin(), first.begin() + n_common);
+    tokens.push_back(n_common < 900 ? (first[static_cast<size_t>(n_common)] + 1) % kVocab : 5);
+    tokens.insert(tokens.end(), more.begin(), more.end());
+    EXPECT_EQ(sequence->continue_with(engine->prepare_tokens(tokens)), n_kept);
+    const auto alone = make_sequence(*engine, tokens);
+    EXPECT_EQ(compute(*engine, *sequence, 100), compute(*engine, *alone, 1000)) << n_common;
+  }
+}
+
+// Sequences that share a step see what each sees alone.
+TEST(CodedKv, BatchesAgree) {
+  const auto engine = coded_engine(KvCodec::kInt8);
+  std::vector<std::vector<int32_t>> answers;
+  std::vector<Request> requests;
+  for (const int32_t n : {900, 250, 513}) {
+    answers.push_back(answer_alone(*engine, random_tokens(n, static_cast<uint32_t>(n))));
+    Request request = prefix_request(*engine, random_tokens(n, static_cast<uint32_t>(n)));
+    request.reuse.prefix = false;
+    requests.push_back(std::move(request));
+  }
+  const std::vector<GenerateResult> results = generate(*engine, std::move(requests));
+  for (size_t i = 0; i < answers.size(); ++i) EXPECT_EQ(ids_of(results[i]), answers[i]);
+  EXPECT_EQ(engine->pools().used_bytes(), 0);
+}
+
+// Every way to evict, with lookahead tokens and without, acts on codes as on values: whatever the pieces.
+TEST(CodedKv, PoliciesAgreeWhateverThePieces) {
+  const auto engine = coded_engine(KvCodec::kInt8);
+  const std::vector<int32_t> tokens = random_tokens(600);
+  for (const char* policy : {"vl-cache", "draft", "h2o", "streaming", "am"}) {
+    SCOPED_TRACE(policy);
+    const auto whole = make_sequence(*engine, tokens, policy, "0.3"),
+               cut = make_sequence(*engine, tokens, policy, "0.3");
+    std::vector<float> a = compute(*engine, *whole, 1000), b = compute(*engine, *cut, 90);
+    expect_close(a, b);
+    for (int32_t i = 0; i < 120; ++i) {
+      whole->add_token(i % kVocab), cut->add_token(i % kVocab);
+      a = compute(*engine, *whole, 1), b = compute(*engine, *cut, 1);
+    }
+    expect_close(a, b);
+    EXPECT_EQ(kept_tokens(*whole), kept_tokens(*cut));
+  }
+}
+
+TEST(CodedKv, HeadSizesWithoutPages) {
+  Json config = parse_json(
+      R"({"vocab_size": 61, "hidden_size": 48, "intermediate_size": 64, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 30, "torch_dtype": "float32", "num_hidden_layers": 2,
+    "model_type": "llama"})",
+      "test");
+  EngineOptions options;
+  options.kv_codec = KvCodec::kInt8;
+  try {
+    Engine::random(parse_model_config(config, "test"), options, 5);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+    EXPECT_NE(std::string(error.what()).find("multiple of 4, and this model's is 30"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace vlcache
