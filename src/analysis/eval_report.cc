@@ -86,17 +86,30 @@ std::string figures_table(const EvalTable& table) {
   std::string text =
       "<div class=\"wide\"><table><tr><th>policy</th><th>budget</th><th>score</th><th>lost</th><th>gained"
       "</th><th>right answers kept</th><th>same tokens</th>" +
-      std::string(table.has_kl ? "<th>KL</th>" : "") +
-      (table.has_ended ? "<th>ended before the policy acted</th>" : "") + "<th>failed</th></tr>";
+      std::string(table.has_ended ? "<th>ended before the policy acted</th>" : "") + "<th>failed</th></tr>";
   for (const EvalLine& line : table.lines) {
     if (line.n == 0) continue;
     text += row_begin(line) + cell(percent(line.score)) + cell(std::to_string(line.n_lost)) +
             cell(std::to_string(line.n_gained)) + cell(percent(line.kept) + " %") + cell(percent(line.same_tokens)) +
-            (table.has_kl ? cell(format("%.3f", line.kl)) : "") +
             (table.has_ended ? cell(std::to_string(line.n_ended)) : "") +
             cell(line.n_failed > 0 ? std::to_string(line.n_failed) : "") + "</tr>";
   }
   return fold("All figures", text + "</table></div>");
+}
+
+// "" without divergences.
+std::string divergence_table(const EvalTable& table) {
+  if (!table.has_kl) return "";
+  std::string text = "<p class=\"soft\">" + escape_html(divergence_legend(table)) +
+                     "</p><div class=\"wide\"><table><tr><th>policy</th><th>budget</th>";
+  for (const char* heading : kDivergenceHeadings) text += "<th>" + std::string(heading) + "</th>";
+  text += "</tr>";
+  for (const EvalLine& line : table.lines) {
+    text += row_begin(line);
+    for (const std::string& figure : divergence_cells(line)) text += cell(figure);
+    text += "</tr>";
+  }
+  return fold("Divergence from the full cache", text + "</table></div>");
 }
 
 // Scores by kind of question; "" for one kind.
@@ -185,8 +198,8 @@ std::string eval_page(const EvalTable& table, const std::vector<EvalChoice>& cho
                        (table.n_turns == 1 ? " question.</p>" : " questions.</p>") + chart(table) +
                        "<h2>Policies and budgets</h2>" +
                        verdict_table(table, best && best->reaches ? best->index : table.lines.size()) +
-                       legend(table, best, results) + figures_table(table) + kinds_table(table) +
-                       "<h2>Where answers differ</h2>" + disagreements(choices, results, samples));
+                       legend(table, best, results) + figures_table(table) + divergence_table(table) +
+                       kinds_table(table) + "<h2>Where answers differ</h2>" + disagreements(choices, results, samples));
 }
 
 }  // namespace vlcache

@@ -8,7 +8,6 @@
 #include "api/request_builder.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/numeric/divergence.h"
 #include "engine/answer_text.h"
 #include "engine/scheduler/scheduler.h"
 #include "io/image/image.h"
@@ -201,16 +200,16 @@ void EvalRunner::generate(std::vector<Run>& runs) {
 void EvalRunner::add_divergences(std::vector<Run>& runs, const Prepare& prepare) {
   const auto n = std::min(runs[0].tokens.size(), static_cast<size_t>(options_.n_kl_tokens));
   if (n < 1) return;
-  std::vector<std::vector<float>> full;
+  std::vector<TokenDistribution> full;
   for (Run& run : runs) {
     if (!run.answer.error.empty()) continue;
     const bool is_full = &run == &runs[0];
-    double sum = 0;
+    TokenDivergences found;
     size_t at = 0;
-    const auto take = [&](std::span<float> logits) {
-      log_softmax(logits);
-      if (is_full) full.emplace_back(logits.begin(), logits.end());
-      if (at < full.size()) sum += divergence(full[at], logits);
+    const auto take = [&](std::span<const float> logits) {
+      const TokenDistribution own(logits);
+      if (is_full) full.push_back(own);
+      if (at < full.size()) found.add(full[at], own);
       return runs[0].tokens[std::min(++at - 1, n - 1)];
     };
     const auto lead = [&](Request request, size_t n_tokens) {
@@ -226,16 +225,17 @@ void EvalRunner::add_divergences(std::vector<Run>& runs, const Prepare& prepare)
         request.policy = run.choice->policy;
         lead(std::move(request), n);
       } else {
-        std::vector<float> first = run.logits;
-        take(first);
+        take(run.logits);
         const auto copy = run.sequence->fork(run.choice->policy, {});
         copy->add_token(runs[0].tokens[0]);
         request.sequence = copy.get();
         if (n > 1) lead(std::move(request), n - 1);
       }
-      run.answer.kl = sum / static_cast<double>(n);
+      run.answer.kl = figures(found).mean;
+      run.answer.divergences = std::move(found);
     } catch (const Error& e) {
       run.answer.error = e.what();
+      if (is_full) return;  // nothing to compare with
     }
   }
 }

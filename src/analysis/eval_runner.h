@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "analysis/dataset.h"
+#include "base/numeric/divergence.h"
 #include "engine/engine.h"
 #include "engine/request.h"
 #include "engine/sequence/sequence.h"
@@ -25,10 +26,11 @@ struct EvalChoice {
 struct EvalAnswer {
   std::string text;
   double score = 0;
-  std::string error;       // why there is no answer; the other fields are then empty
-  double same_tokens = 0;  // share of the full cache's tokens up to the first that differs
-  double kl = 0;           // mean divergence from the full cache's distribution over its first tokens; if requested
-  int64_t kv_bytes = 0;    // pages and tables after the prompt
+  std::string error;                 // why there is no answer; the other fields are then empty
+  double same_tokens = 0;            // share of the full cache's tokens up to the first that differs
+  TokenDivergences divergences;      // from the full cache's distributions over its first tokens; if requested
+  double kl = 0;                     // their mean; alone in records of versions that stored no divergences
+  int64_t kv_bytes = 0;              // pages and tables after the prompt
   bool ended_before_acting = false;  // the answer was complete before the policy evicted anything
   double plan_ms = 0;                // scores and budgets, on a fork; 0: part of a prefill of its own
 };

@@ -19,9 +19,11 @@ EvalLine make_line(const EvalChoice& choice, size_t column, const std::vector<co
                 .given = choice.kv,
                 .error = {},
                 .verdict = {},
+                .divergence = {},
                 .by_kind = {}};
   std::map<std::string, int32_t> n_of_kind;
   double full_bytes = 0;
+  TokenDivergences divergences;
   for (const EvalTurnResult* turn : turns) {
     const EvalAnswer& answer = turn->answers[column];
     const double full = turn->answers[0].score;
@@ -39,12 +41,16 @@ EvalLine make_line(const EvalChoice& choice, size_t column, const std::vector<co
     line.n_ended += answer.ended_before_acting ? 1 : 0;
     line.same_tokens += answer.same_tokens;
     line.kl += answer.kl;
+    divergences.n_same_top += answer.divergences.n_same_top;
+    divergences.kl.insert(divergences.kl.end(), answer.divergences.kl.begin(), answer.divergences.kl.end());
+    line.n_not_compared += table.has_kl && answer.divergences.kl.empty() ? 1 : 0;
     line.kv_bytes += static_cast<double>(answer.kv_bytes);
     full_bytes += static_cast<double>(turn->answers[0].kv_bytes);
     line.plan_ms += answer.plan_ms;
   }
   for (auto& [kind, sum] : line.by_kind) sum /= n_of_kind[kind];
   line.score /= std::max(1, table.n_turns);
+  line.divergence = figures(std::move(divergences));
   if (column == 0) {
     line.verdict.bound = 0;  // the full cache itself
   } else {
@@ -54,6 +60,22 @@ EvalLine make_line(const EvalChoice& choice, size_t column, const std::vector<co
   line.kv_share = full_bytes > 0 ? line.kv_bytes / full_bytes : 1.0;
   for (double* x : {&line.same_tokens, &line.kl, &line.kv_bytes, &line.plan_ms}) *x /= n;
   return line;
+}
+
+// Separate from the main table, so that its rows fit a terminal of 100 columns.
+std::string divergence_markdown(const EvalTable& table) {
+  std::string text = "| policy | budget |", rule = "|---|---|";
+  for (const char* heading : kDivergenceHeadings) {
+    text += " " + std::string(heading) + " |";
+    rule += "---:|";
+  }
+  text += "\n" + rule + "\n";
+  for (const EvalLine& line : table.lines) {
+    text += "| " + line.kv + " | " + line.budget + " |";
+    for (const std::string& cell : divergence_cells(line)) text += " " + cell + " |";
+    text += "\n";
+  }
+  return text;
 }
 
 // Of a lower bound, which rounding must not raise.
@@ -83,7 +105,9 @@ EvalTable make_table(const std::vector<EvalChoice>& choices, const std::vector<E
     turns.push_back(&result);
     ++table.kinds[result.kind];
     table.n_right += result.answers[0].score > 0 ? 1 : 0;
-    for (const EvalAnswer& answer : result.answers) table.has_kl |= answer.kl > 0;
+    for (const EvalAnswer& answer : result.answers) {
+      table.has_kl |= answer.kl > 0 || !answer.divergences.kl.empty();
+    }
   }
   for (const EvalChoice& choice : choices) table.has_ended |= choice.policy->acts_after_tokens() > 0;
   table.n_turns = static_cast<int32_t>(turns.size());
@@ -103,6 +127,31 @@ std::string verdict_cell(const EvalLine& line) {
 
 std::string goal_heading(const EvalTable& table) { return format("keeps %g %%", 100 * table.goal); }
 
+std::array<std::string, kDivergenceHeadings.size()> divergence_cells(const EvalLine& line) {
+  const DivergenceFigures& d = line.divergence;
+  if (d.n_tokens == 0) return {"–", "–", "–", "–", "–"};
+  return {std::to_string(d.n_tokens), format("%.6f", d.mean), format("%.6f", d.median), format("%.6f", d.p999),
+          format("%.2f %%", 100 * d.same_top)};
+}
+
+std::string divergence_legend(const EvalTable& table) {
+  int32_t n = 0, n_not_compared = 0;
+  for (const EvalLine& line : table.lines) {
+    n += line.n;
+    n_not_compared += line.n_not_compared;
+  }
+  std::string text =
+      "KL divergence of the next token's distribution from the full cache's, in nats, along the full cache's answers: "
+      "mean, median and 99.9 % quantile over the tokens, and the share of tokens whose likeliest is the same.";
+  if (n_not_compared > 0) {
+    text += format(
+        " %d of %d answers are left out, because no token's divergence is stored with them: an older version measured "
+        "them, or the full cache's answer failed. --restart measures all again.",
+        n_not_compared, n);
+  }
+  return text;
+}
+
 std::string to_markdown(const EvalTable& table) {
   const bool kinds = table.kinds.size() > 1;
   std::string text = "| policy | budget | lost | gained | right answers kept | at least (95 %) | " +
@@ -114,10 +163,9 @@ std::string to_markdown(const EvalTable& table) {
       rule += "---:|";
     }
   }
-  text += " same tokens |" + std::string(table.has_kl ? " KL |" : "") +
-          (table.has_ended ? " answers that ended before the policy acted |" : "") + " failed |\n" + rule + "---:|" +
-          (table.has_kl ? "---:|" : "") + (table.has_ended ? "---:|" : "") + "---:|\n";
-  const size_t n_figures = 7 + (kinds ? table.kinds.size() : 0) + (table.has_kl ? 1 : 0) + (table.has_ended ? 1 : 0);
+  text += " same tokens |" + std::string(table.has_ended ? " answers that ended before the policy acted |" : "") +
+          " failed |\n" + rule + "---:|" + (table.has_ended ? "---:|" : "") + "---:|\n";
+  const size_t n_figures = 7 + (kinds ? table.kinds.size() : 0) + (table.has_ended ? 1 : 0);
   for (const EvalLine& line : table.lines) {
     text += "| " + line.kv + " | " + line.budget + " | ";
     if (line.n == 0) {
@@ -136,17 +184,16 @@ std::string to_markdown(const EvalTable& table) {
       for (const auto& [kind, score] : line.by_kind) text += format("%.1f | ", 100 * score);
     }
     text += format("%.1f | ", 100 * line.same_tokens);
-    if (table.has_kl) text += format("%.3f | ", line.kl);
     if (table.has_ended) text += std::to_string(line.n_ended) + " | ";
     text += (line.n_failed > 0 ? std::to_string(line.n_failed) : "") + " |\n";
   }
-  return text;
+  return text + (table.has_kl ? "\n" + divergence_legend(table) + "\n\n" + divergence_markdown(table) : "");
 }
 
 std::string to_csv(const EvalTable& table) {
   std::string text =
-      "policy,budget,n,failed,lost,gained,kept,kept_at_least,verdict,more_questions,score,same_tokens,kl,kv_bytes,"
-      "kv_share,plan_ms,ended_before_acting";
+      "policy,budget,n,failed,lost,gained,kept,kept_at_least,verdict,more_questions,score,same_tokens,kl,kl_mean,"
+      "kl_median,kl_p999,same_top,kl_tokens,kl_missing,kv_bytes,kv_share,plan_ms,ended_before_acting";
   for (const auto& [kind, n] : table.kinds) text += ",score_" + (kind.empty() ? "other" : kind);
   text += "\n";
   for (const EvalLine& line : table.lines) {
@@ -154,8 +201,12 @@ std::string to_csv(const EvalTable& table) {
     text += format(",%d,%d,%d,%d,%.6g,%.6g,\"", line.n, line.n_failed, line.n_lost, line.n_gained, line.kept,
                    line.kept_at_least()) +
             verdict_cell(line) + "\"";
-    text += format(",%lld,%.6g,%.6g,%.6g,%.0f,%.6g,%.4g,%d", static_cast<long long>(line.verdict.n_more), line.score,
-                   line.same_tokens, line.kl, line.kv_bytes, line.kv_share, line.plan_ms, line.n_ended);
+    text += format(",%lld,%.6g,%.6g,%.6g,", static_cast<long long>(line.verdict.n_more), line.score, line.same_tokens,
+                   line.kl);
+    const DivergenceFigures& d = line.divergence;
+    text += d.n_tokens > 0 ? format("%.6g,%.6g,%.6g,%.6g", d.mean, d.median, d.p999, d.same_top) : ",,,";
+    text += format(",%lld,%d", static_cast<long long>(d.n_tokens), line.n_not_compared) +
+            format(",%.0f,%.6g,%.4g,%d", line.kv_bytes, line.kv_share, line.plan_ms, line.n_ended);
     for (const auto& [kind, score] : line.by_kind) text += format(",%.6g", score);
     text += "\n";
   }
@@ -167,6 +218,8 @@ OrderedJson to_json(const EvalTable& table) {
   for (const EvalLine& line : table.lines) {
     OrderedJson kinds = OrderedJson::object();
     for (const auto& [kind, score] : line.by_kind) kinds[kind.empty() ? "other" : kind] = score;
+    const DivergenceFigures& d = line.divergence;
+    const auto known = [&](double figure) { return d.n_tokens > 0 ? OrderedJson(figure) : OrderedJson(); };
     lines.push_back({{"policy", line.kv},
                      {"budget", line.budget},
                      {"n", line.n},
@@ -181,6 +234,12 @@ OrderedJson to_json(const EvalTable& table) {
                      {"score", line.score},
                      {"same_tokens", line.same_tokens},
                      {"kl", line.kl},
+                     {"kl_mean", known(d.mean)},
+                     {"kl_median", known(d.median)},
+                     {"kl_p999", known(d.p999)},
+                     {"same_top", known(d.same_top)},
+                     {"kl_tokens", d.n_tokens},
+                     {"kl_missing", line.n_not_compared},
                      {"kv_bytes", line.kv_bytes},
                      {"kv_share", line.kv_share},
                      {"plan_ms", line.plan_ms},
@@ -201,6 +260,10 @@ OrderedJson to_json(const EvalTurnResult& result) {
                        {"kv_bytes", a.kv_bytes},
                        {"plan_ms", a.plan_ms}};
     if (a.kl > 0) answer["kl"] = a.kl;
+    if (!a.divergences.kl.empty()) {
+      answer["kl_of_tokens"] = a.divergences.kl;
+      answer["n_same_top"] = a.divergences.n_same_top;
+    }
     if (a.ended_before_acting) answer["ended_before_acting"] = true;
     if (!a.error.empty()) answer["error"] = a.error;
     answers.push_back(std::move(answer));
@@ -224,6 +287,9 @@ EvalTurnResult turn_from_json(const OrderedJson& json) {
     answer.kv_bytes = a.at("kv_bytes");
     answer.plan_ms = a.at("plan_ms");
     answer.kl = a.value("kl", 0.0);
+    if (a.contains("kl_of_tokens")) {
+      answer.divergences = {.kl = a["kl_of_tokens"], .n_same_top = a.at("n_same_top")};
+    }
     answer.ended_before_acting = a.value("ended_before_acting", false);
     answer.error = a.value("error", "");
   }

@@ -1,6 +1,7 @@
 // EvalTable: the results of an evaluation, a line per policy and budget.
 #pragma once
 
+#include <array>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -23,11 +24,13 @@ struct EvalLine {
   double kept = 1;       // share of the full cache's right answers that are kept on balance: gains make up for losses
   GateVerdict verdict;   // whether that share reaches the table's goal; verdict.bound is of the loss
   double same_tokens = 0;
-  double kl = 0;
-  double kv_bytes = 0;  // mean
-  double kv_share = 1;  // of the full cache's bytes
-  double plan_ms = 0;   // mean
-  int32_t n_ended = 0;  // answers that ended before the policy acted
+  double kl = 0;                 // mean of the answers' mean divergences: every answer counts alike
+  DivergenceFigures divergence;  // every compared token counts alike
+  int32_t n_not_compared = 0;    // answers of which no token is in these figures
+  double kv_bytes = 0;           // mean
+  double kv_share = 1;           // of the full cache's bytes
+  double plan_ms = 0;            // mean
+  int32_t n_ended = 0;           // answers that ended before the policy acted
   std::map<std::string, double> by_kind;
 
   double kept_at_least() const { return 1 - verdict.bound; }  // with 95 % confidence
@@ -59,6 +62,12 @@ void judge_line(EvalLine& line, const EvalTable& table);
 std::string verdict_cell(const EvalLine& line);
 // The heading of such cells, "keeps 98 %".
 std::string goal_heading(const EvalTable& table);
+
+// The table's figures of divergence: the headings of their columns; a line's cells; what they are and, if some answers
+// are not in them, which.
+inline constexpr std::array kDivergenceHeadings{"tokens", "KL mean", "median", "99.9 %", "same top"};
+std::array<std::string, kDivergenceHeadings.size()> divergence_cells(const EvalLine& line);
+std::string divergence_legend(const EvalTable& table);
 
 std::string to_markdown(const EvalTable& table);
 std::string to_csv(const EvalTable& table);

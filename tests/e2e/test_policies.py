@@ -394,7 +394,7 @@ class Eval(ProgramTest):
 
     def test_tables_and_resuming(self):
         data, out = self.questions(6), self.folder / "out"
-        args = ("eval", "-m", MODEL, "--data", data, "--kv", "vl-cache", "--kv", "h2o", "--kv", "none", "--kv-budget", "1,0.3", "-o", out, "-n", "20")
+        args = ("eval", "-m", MODEL, "--data", data, "--kv", "vl-cache", "--kv", "h2o", "--kv", "none", "--kv-budget", "1,0.3", "-o", out, "--kl", "4", "-n", "20")
         text = self.ok(*args, "--find", "0.5")
         table = json.loads((out / "table.json").read_text())[0]
         lines = {(x["policy"], x["budget"]): x for x in table["lines"]}
@@ -402,6 +402,13 @@ class Eval(ProgramTest):
         for key in ("full", ""), ("none", ""), ("h2o+uniform", "1"):
             self.assertEqual((lines[key]["score"], lines[key]["same_tokens"]), (lines["full", ""]["score"], 1.0), key)
         self.assertLess(lines["h2o+uniform", "0.3"]["kv_share"], 0.6)
+        divergence = lambda line: tuple(line[k] for k in ("kl", "kl_mean", "kl_median", "kl_p999", "same_top", "kl_tokens", "kl_missing"))
+        for key in ("full", ""), ("h2o+uniform", "1"), ("post_vision+vl-cache", "1"):
+            self.assertEqual(divergence(lines[key]), (0, 0, 0, 0, 1, 24, 0), key)
+        kl, mean, median, p999, same_top, n, _ = divergence(lines["h2o+uniform", "0.3"])
+        self.assertTrue(0 <= median < mean < p999, lines)
+        self.assertAlmostEqual(kl, mean)  # answers of four tokens each
+        self.assertTrue(0.5 < same_top <= 1 and n == 24, lines)
         self.assertIn("post_vision+vl-cache", text)
         self.assertTrue(text.endswith(table["verdict"] + "\n"), text)
         self.assertRegex(table["verdict"], r"lost .* o[nf] your 6 questions")
@@ -414,12 +421,22 @@ class Eval(ProgramTest):
         before = (out / "table.md").read_text()
         self.ok(*args, "--find", "0.5")
         self.assertEqual((out / "table.md").read_text(), before)
+        resumed = json.loads((out / "table.json").read_text())[0]["lines"]
+        self.assertEqual([divergence(x) for x in resumed], [divergence(x) for x in table["lines"]])
         # a folder of a release in which the policy had another name
         settings = (out / "settings.json").read_text()
         (out / "settings.json").write_text(settings.replace("+vl-cache", "+vlcache"))
         p = run(*("vlcache" if x == "vl-cache" else x for x in args), "--find", "0.5")
         self.assertEqual((p.returncode, p.stderr.count(NOTE)), (0, 1), p.stderr)
         self.assertEqual(((out / "table.md").read_text(), (out / "settings.json").read_text()), (before, settings))
+        # and of one that stored each answer's mean divergence alone
+        rows = [json.loads(x) for x in (out / "samples.jsonl").read_text().splitlines()]
+        for answer in (a for row in rows[:2] for a in row["answers"]):
+            del answer["kl_of_tokens"], answer["n_same_top"]
+        (out / "samples.jsonl").write_text("".join(json.dumps(x) + "\n" for x in rows))
+        self.assertIn(" 12 of 36 answers are left out, because no token's divergence is stored", self.ok(*args, "--find", "0.5"))
+        old = json.loads((out / "table.json").read_text())[0]["lines"]
+        self.assertEqual([(x["kl_tokens"], x["kl_missing"], x["kl"]) for x in old], [(16, 2, x["kl"]) for x in resumed])
         self.fails(*args[:-1], "21", says="holds results of other settings")
         self.ok(*args[:-1], "21", "--restart")
 

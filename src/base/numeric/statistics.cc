@@ -63,6 +63,14 @@ double mean(std::span<const double> scores) {
   return scores.empty() ? 0 : std::accumulate(scores.begin(), scores.end(), 0.0) / static_cast<double>(scores.size());
 }
 
+double quantile(std::span<const float> sorted, double p) {
+  if (sorted.empty()) return 0;
+  const double place = p * static_cast<double>(sorted.size() - 1);
+  const auto below = std::min(static_cast<size_t>(place), sorted.size() - 1);
+  const double low = sorted[below], high = sorted[std::min(below + 1, sorted.size() - 1)];
+  return low + (place - static_cast<double>(below)) * (high - low);
+}
+
 double beta_distribution(double x, double a, double b) {
   if (x <= 0) return 0;
   if (x >= 1) return 1;

@@ -1,4 +1,4 @@
-// Bounds of shares: how far chance may have moved them.
+// Means, quantiles, and bounds of shares: how far chance may have moved them.
 #pragma once
 
 #include <span>
@@ -6,6 +6,10 @@
 namespace vlcache {
 
 double mean(std::span<const double> scores);
+
+// The quantile of values in ascending order, p in [0, 1]: at place p (n - 1), counted from 0, by linear interpolation
+// between the values at its two sides (Hyndman and Fan's definition 7; numpy's and llama.cpp's). 0 without values.
+double quantile(std::span<const float> sorted, double p);
 
 // The regularised incomplete beta function I_x(a, b), the distribution function of Beta(a, b); a, b > 0. Relative error
 // about 1e-12 while a and b are below 1e6.

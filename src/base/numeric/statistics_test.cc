@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <random>
+#include <vector>
 
 namespace vlcache {
 namespace {
@@ -12,6 +13,19 @@ namespace {
 TEST(Statistics, EmptyInputsAreFinite) {
   EXPECT_EQ(mean({}), 0);
   EXPECT_EQ(paired_loss_at_most(0, 0, 0, 0.95), 1);
+  EXPECT_EQ(quantile({}, 0.5), 0);
+}
+
+// numpy.quantile.
+TEST(Statistics, QuantilesInterpolateBetweenNeighbours) {
+  const std::vector<float> one{3}, even{1, 2, 4, 8}, odd{-1, 0, 10};
+  for (const double p : {0.0, 0.3, 1.0}) EXPECT_EQ(quantile(one, p), 3);
+  EXPECT_DOUBLE_EQ(quantile(even, 0), 1);
+  EXPECT_DOUBLE_EQ(quantile(even, 0.5), 3);
+  EXPECT_DOUBLE_EQ(quantile(even, 0.9), 6.8);
+  EXPECT_DOUBLE_EQ(quantile(even, 1), 8);
+  EXPECT_DOUBLE_EQ(quantile(odd, 0.25), -0.5);
+  EXPECT_DOUBLE_EQ(quantile(odd, 0.999), 9.98);
 }
 
 // scipy.stats.beta.ppf.
