@@ -241,7 +241,8 @@ int main(int argc, char** argv) {
   if (argc > 2) set_threads(std::atoi(argv[2]));
   for (int i = 3; i < argc; ++i) words += argv[i];
   const auto wanted = [&](const char* word) { return words.empty() || words.find(word) != std::string::npos; };
-  cpu::AttentionWorkspace workspace(cpu::fastest_isa());
+  const cpu::Isa isa = cpu::fastest_isa();
+  cpu::AttentionWorkspace workspace(isa, cpu::has_byte_dots(isa));
   for (const Shape& shape : kShapes) {
     for (int depth : {4096, 16384, 32768}) {
       if (wanted("decode")) decode(workspace, shape, {depth, 1}, reps);

@@ -19,7 +19,7 @@ class CpuBackend final : public Backend {
         activation_bits_(codes.activation_bits),
         isa_(isa),
         matmul_(isa, compute_dtype, codes),
-        attention_(isa) {}
+        attention_(isa, codes.byte_dots) {}
 
   std::string_view name() const override { return "cpu"; }
   DType compute_dtype() const override { return compute_dtype_; }

@@ -24,6 +24,7 @@ class PrefetchPlan {
   const std::byte* beside_v(const Strip& strip, const std::byte* page) const {
     return beside_k(strip, page) + part_bytes_;
   }
+  int total_lines() const { return static_cast<int>((part_bytes_ + 63) / 64); }
   // Cache lines for each of `steps` steps of a kernel.
   int lines(int64_t steps) const { return static_cast<int>((part_bytes_ / 64 + steps - 1) / steps); }
 
@@ -39,23 +40,6 @@ void prefetch_translation(const Block& block, int64_t head_dim) {
   for (int i = 0; i < block.n_pages; ++i) {
     for (int64_t at = 0; at < bytes; at += 4096) __builtin_prefetch(block.k[i] + at);
   }
-}
-
-// Where many rows are multiplied by bf16 pages that a kernel has to widen, they are widened once, for all strips. The
-// products are the same.
-void widen(const Walk& walk, const TileScratch& scratch, Block& block) {
-  const AttentionKernels& kernels = walk.kernels();
-  if (block.codec != KvCodec::kBF16 || kernels.widen == nullptr || walk.tile().n_rows() <= kFewRows) return;
-  const int64_t d = walk.tile().kv->head_dim;
-  std::byte* to = scratch.wide;
-  for (int i = 0; i < block.n_pages; ++i, to += kv_page_bytes(KvCodec::kF32, d)) {
-    std::byte* v = to + kv_k_bytes(KvCodec::kF32, d);
-    kernels.widen(block.k[i], d / 2, kPageSlots, to);
-    kernels.widen(block.v[i], kPageSlots / 2, padded_dim(d), v);
-    block.k[i] = to;
-    block.v[i] = v;
-  }
-  block.codec = KvCodec::kF32;
 }
 
 // The logits of a tile of one token. Each item writes all of its slots(): those it computes, and -inf for the others.
@@ -110,6 +94,13 @@ void mask_rows(const Walk& walk, const Strip& strip, const uint64_t* masks, floa
   }
 }
 
+// Turns o, [n_rows, dp] of sums, from the basis of values to the basis of codes or back.
+void turn(const AttentionKernels& kernels, int64_t d, int n_rows, bool to_codes, float* o) {
+  const int64_t block = rotation_block(d);
+  const float factor = to_codes ? 1.0f : 1.0f / static_cast<float>(block);
+  for (int r = 0; r < n_rows; ++r) kernels.rotate(o + r * padded_dim(d), d, block, factor);
+}
+
 }  // namespace
 
 int Strip::columns() const { return (n + kLanes - 1) / kLanes * kLanes; }
@@ -134,9 +125,8 @@ Strip Strips::operator[](int i) const {
 void score_strip(const Walk& walk, const Block& block, Strip& strip, const Block* next, const TileScratch& scratch) {
   const Tile& tile = walk.tile();
   const AttentionKernels& kernels = walk.kernels();
-  const size_t codec = static_cast<size_t>(block.codec);
-  const DType dtype = kernels.operand_dtype[codec];
-  const int64_t q_stride = int64_t{tile.kv->head_dim} * dtype_bytes(dtype);
+  const size_t codec = static_cast<size_t>(block.codec), form = static_cast<size_t>(block.query);
+  const int64_t q_stride = query_bytes(block.query, tile.kv->head_dim);
   const int n = block.columns(strip_limit(tile, strip));
   const float scale = tile.args->scale * kLog2e;
   strip.n = n;
@@ -145,7 +135,7 @@ void score_strip(const Walk& walk, const Block& block, Strip& strip, const Block
   for (int i = 0; i * kPageSlots < n; ++i) {
     const int columns = std::min(n - i * kPageSlots, kPageSlots), padded = (columns + kLanes - 1) / kLanes * kLanes;
     float* s = scratch.s + i * kPageSlots;
-    ScoreTile t{.q = scratch.q[operand_index(dtype)] + strip.row * q_stride,
+    ScoreTile t{.q = scratch.q[form] + strip.row * q_stride,
                 .q_stride = q_stride,
                 .m = strip.m,
                 .n = columns,
@@ -154,15 +144,20 @@ void score_strip(const Walk& walk, const Block& block, Strip& strip, const Block
                 .s = s,
                 .s_stride = kBlockColumns};
     if (next != nullptr && i < next->n_pages && plan.wants(strip)) {
-      t.prefetch_lines = plan.lines(t.head_dim / 2);
+      t.prefetch_lines = plan.lines(t.head_dim / 2), t.prefetch_total = plan.total_lines();
       t.prefetch = plan.beside_k(strip, next->k[i]);
     }
-    kernels.scores[codec](t);
+    const auto compute = [&] {
+      kernels.scores[codec](t);
+      if (block.k_scale == nullptr) return;
+      kernels.scale_columns(t.s, t.s_stride, t.m, block.k_scale + i * kPageSlots, padded);
+    };
+    compute();
     const int64_t sinks = tile.args->n_sinks - block.index[i] * kPageSlots;
     if (tile.args->q_sinks != nullptr && sinks > 0) {
-      t.q = scratch.q_sinks[operand_index(dtype)] + strip.row * q_stride;
+      t.q = scratch.q_sinks[form] + strip.row * q_stride;
       t.s = scratch.sink_s, t.s_stride = kPageSlots, t.prefetch = nullptr;
-      kernels.scores[codec](t);
+      compute();
       const size_t bytes = 4 * static_cast<size_t>(std::min<int64_t>(sinks, columns));
       for (int r = 0; r < strip.m; ++r) std::memcpy(s + r * kBlockColumns, t.s + r * kPageSlots, bytes);
     }
@@ -182,16 +177,22 @@ void attend(Walk walk, const TileScratch& scratch, const TileSums& sums) {
   std::fill(sums.top, sums.top + n_rows, kNoTop);
   std::fill(sums.total, sums.total + n_rows * kLanes, 0.0f);
   LogitsOutput logits(walk);
+  bool rotated = false, any = false;  // sums.o: of rotated rows; of some block
   Block block = walk.next(), next = walk.next();
   while (block.n_pages > 0) {
     const Block after = walk.next();
     prefetch_translation(after, tile.kv->head_dim);
     prepare_block(tile, block, scratch);
-    widen(walk, scratch, block);
+    load_block(walk, scratch, /*values=*/true, block);
+    if (block.rotated() != rotated) {
+      if (any) turn(kernels, tile.kv->head_dim, n_rows, block.rotated(), sums.o);
+      rotated = block.rotated();
+    }
+    any = true;
     const PrefetchPlan plan(walk, next.codec);
     const Strips strips(tile, kernels, block.codec);
     const size_t codec = static_cast<size_t>(block.codec);
-    const int64_t p_stride = kBlockColumns * dtype_bytes(kernels.operand_dtype[codec]);
+    const int64_t p_stride = kBlockColumns * (kernels.query_form[codec] == QueryForm::kBF16 ? 2 : 4);
     for (int i = 0; i < strips.size(); ++i) {
       Strip strip = strips[i];
       score_strip(walk, block, strip, &next, scratch);
@@ -209,7 +210,8 @@ void attend(Walk walk, const TileScratch& scratch, const TileSums& sums) {
                               .p_stride = p_stride,
                               .o = o,
                               .o_stride = dp,
-                              .padded_dim = static_cast<int>(dp)});
+                              .padded_dim = static_cast<int>(dp),
+                              .weight = block.v_scale});
       ValueTile values{.p = scratch.p,
                        .p_stride = p_stride,
                        .m = strip.m,
@@ -220,7 +222,7 @@ void attend(Walk walk, const TileScratch& scratch, const TileSums& sums) {
                        .o_stride = dp};
       const std::byte* prefetch[kBlockPages];
       if (next.n_pages >= block.n_pages && plan.wants(strip)) {
-        values.prefetch_lines = plan.lines(kPageSlots / 2);
+        values.prefetch_lines = plan.lines(kPageSlots / 2), values.prefetch_total = plan.total_lines();
         for (int j = 0; j < next.n_pages; ++j) prefetch[j] = plan.beside_v(strip, next.k[j]);
         values.prefetch = prefetch;
       }
@@ -229,6 +231,7 @@ void attend(Walk walk, const TileScratch& scratch, const TileSums& sums) {
     block = next;
     next = after;
   }
+  if (rotated) turn(kernels, tile.kv->head_dim, n_rows, false, sums.o);
   if (tile.logits != nullptr) logits.finish();
 }
 

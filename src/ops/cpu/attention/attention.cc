@@ -17,6 +17,15 @@ void check_sequence(const Tensor& q, const AttentionSeq& seq, const AttentionArg
   CHECK(seq.n_rows == 1 && seq.logits_stride >= *std::max_element(kv.n_slots, kv.n_slots + kv.n_kv_heads));
 }
 
+// Adds a tile, cut where its tokens see other pages as codes.
+void add_parts(TileRunner& runner, const Tile& tile) {
+  for (int end = tile.n_tokens; end > 0;) {
+    const int begin = tile.part_begin(end);
+    runner.add(tile.part(begin, end));
+    end = begin;
+  }
+}
+
 // The tiles of one sequence, the most expensive first: heads in turn, so that threads walk the same pages at the same
 // time.
 void add_sequence(TileRunner& runner, const AttentionSeq& seq, const AttentionArgs& args, const Tensor& q) {
@@ -35,15 +44,15 @@ void add_sequence(TileRunner& runner, const AttentionSeq& seq, const AttentionAr
                 .n_after = seq.n_after != nullptr ? seq.n_after + begin : nullptr,
                 .logits = seq.logits != nullptr ? seq.logits + head * group * seq.logits_stride : nullptr,
                 .logits_stride = seq.logits_stride};
-      tile.place();
-      runner.add(tile);
+      add_parts(runner, tile);
     }
   }
 }
 
 }  // namespace
 
-AttentionWorkspace::AttentionWorkspace(Isa isa) : runner_(std::make_unique<TileRunner>(isa)) {}
+AttentionWorkspace::AttentionWorkspace(Isa isa, bool byte_dots)
+    : runner_(std::make_unique<TileRunner>(isa, byte_dots)) {}
 AttentionWorkspace::~AttentionWorkspace() = default;
 int64_t AttentionWorkspace::bytes() const { return runner_->bytes(); }
 

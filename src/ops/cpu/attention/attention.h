@@ -20,7 +20,8 @@ class TileRunner;
 // it grows to what the largest call so far needed, so that a decode step allocates nothing.
 class AttentionWorkspace {
  public:
-  explicit AttentionWorkspace(Isa isa);
+  // byte_dots: with products of bytes, which the CPU must have (cpu_features.h).
+  AttentionWorkspace(Isa isa, bool byte_dots);
   ~AttentionWorkspace();
   AttentionWorkspace(const AttentionWorkspace&) = delete;
   AttentionWorkspace& operator=(const AttentionWorkspace&) = delete;

@@ -29,6 +29,8 @@ struct TestCase {
   bool hidden = false;     // every third page and every fifth slot, whose K and V are NaN where a whole page is
   bool scattered = false;  // rows see up to any slot, in no order
   bool mixed = false;      // codecs alternate from page to page
+  bool blocks = false;     // pages [1, coded_end) of the last row are int8
+  bool born = false;       // and the pages of values that they were made from are there, for earlier rows
   bool ragged = false;     // heads have n_slots, n_slots - 77, ... slots
   float q_scale = 1.0f;
   KvCodec codec = KvCodec::kBF16;
@@ -42,8 +44,8 @@ struct TestCase {
            " slots " + std::to_string(n_slots) + " window " + std::to_string(window) + " sinks " +
            std::to_string(n_sinks) + (q_sinks ? " q_sinks" : "") + (slot_pos ? " slot_pos" : "") +
            (bias ? " bias" : "") + (hidden ? " hidden" : "") + (scattered ? " scattered" : "") +
-           (mixed ? " mixed" : "") + (codec == KvCodec::kF32 ? " f32 pages" : "") +
-           (compute == DType::kF32 ? " f32" : " bf16");
+           (mixed ? " mixed" : "") + (blocks ? " blocks" : "") + (born ? " born" : "") + " " +
+           std::string(kv_codec_name(codec)) + " pages" + (compute == DType::kF32 ? " f32" : " bf16");
   }
 };
 
@@ -72,10 +74,11 @@ struct Rows {
 struct TestData {
   TestCase c;
   int max_slots;
-  std::vector<int32_t> n_slots, positions, slot_pos, pages, n_after;
+  std::vector<int32_t> n_slots, positions, slot_pos, pages, born, n_after;
   std::vector<uint8_t> codecs;
   std::vector<float> q, q_sinks, bias, lse;  // q: as the compute dtype holds it
-  std::vector<float> k, v;                   // [Hk, max_slots, d], as the page of each slot holds them
+  std::vector<float> k, v;                   // [Hk, max_slots, d], as the page of each slot was born
+  std::vector<float> k_coded, v_coded;       // the same as codes
   std::vector<bf16> q_bf16, q_sinks_bf16, out_bf16;
   std::vector<float> out_f32;
   Buffer pools[kKvCodecs];
@@ -108,14 +111,25 @@ struct TestData {
 
   bool is_hidden(int slot) const { return c.hidden && (slot / kPageSlots % 3 == 1 || slot % 5 == 2); }
   KvCodec codec_of(int head, int page) const {
-    return c.mixed ? static_cast<KvCodec>(codecs[static_cast<size_t>(head * page_stride + page)]) : c.codec;
+    return c.mixed || c.blocks ? static_cast<KvCodec>(codecs[static_cast<size_t>(head * page_stride + page)]) : c.codec;
   }
-  const float* k_row(int head, int slot) const { return &k[static_cast<size_t>((head * max_slots + slot) * c.d)]; }
-  const float* v_row(int head, int slot) const { return &v[static_cast<size_t>((head * max_slots + slot) * c.d)]; }
+  // Whether a row before slot `limit` sees a page as codes.
+  bool sees_codes(int head, int page, int limit) const {
+    if (is_coded(codec_of(head, page))) return !c.born || (page > 0 && page < coded_end(limit - 1));
+    return false;
+  }
+  const float* k_row(int head, int slot, int limit) const {
+    return &(sees_codes(head, slot / kPageSlots, limit) ? k_coded : k)[row_at(head, slot)];
+  }
+  const float* v_row(int head, int slot, int limit) const {
+    return &(sees_codes(head, slot / kPageSlots, limit) ? v_coded : v)[row_at(head, slot)];
+  }
+  size_t row_at(int head, int slot) const { return static_cast<size_t>((head * max_slots + slot) * c.d); }
 
   KvView view() {
     KvView view{.pages = pages.data(),
-                .codecs = c.mixed ? codecs.data() : nullptr,
+                .codecs = c.mixed || c.blocks ? codecs.data() : nullptr,
+                .born = c.born ? born.data() : nullptr,
                 .n_slots = n_slots.data(),
                 .slot_bias = c.bias || c.hidden ? bias.data() : nullptr,
                 .slot_pos = c.slot_pos ? slot_pos.data() : nullptr,
@@ -136,6 +150,12 @@ struct TestData {
     }
     args.lse = Tensor(lse.data(), DType::kF32, {c.n_rows, c.n_heads()});
     return args;
+  }
+  // Writes the rows again, all of them as codes: k and v were changed.
+  void become_codes() {
+    c.codec = KvCodec::kInt8;
+    encode_rows();
+    for (int h = 0; h < c.n_kv_heads; ++h) write_head(h);
   }
   Tensor q_tensor() { return rows_tensor(q, q_bf16); }
   Tensor out_tensor() { return rows_tensor(out_f32, out_bf16); }
@@ -176,17 +196,26 @@ struct TestData {
     }
     for (int64_t i = 0; i < n_pages; ++i) {
       pages.push_back(static_cast<int32_t>(i));
-      codecs.push_back(static_cast<uint8_t>(i / 2 % 2));
+      codecs.push_back(static_cast<uint8_t>(c.blocks ? codec_in_blocks(i) : static_cast<KvCodec>(i / 2 % 2)));
     }
     std::shuffle(pages.begin(), pages.end(), rng);
+    if (c.blocks) {
+      born = pages;
+      std::shuffle(pages.begin(), pages.end(), rng);
+      for (size_t i = 0; i < pages.size(); ++i) {
+        if (static_cast<KvCodec>(codecs[i]) == c.codec) pages[i] = born[i], born[i] = -1;
+      }
+    }
     for (int i = 0; i < c.n_kv_heads * max_slots * c.d; ++i) {
       const int slot = i / c.d % max_slots, head = i / c.d / max_slots;
-      const bool rounds = codec_of(head, slot / kPageSlots) == KvCodec::kBF16;
+      const KvCodec codec = codec_of(head, slot / kPageSlots);
+      const bool rounds = (is_coded(codec) ? c.codec : codec) == KvCodec::kBF16;
       for (std::vector<float>* x : {&k, &v}) {
         const float value = uniform(rng);
         x->push_back(rounds ? to_float(to_bf16(value)) : value);
       }
     }
+    encode_rows();
     bias.assign(static_cast<size_t>(c.n_kv_heads * slot_stride), NAN);
     slot_pos.assign(bias.size(), -1);
     for (int h = 0; h < c.n_kv_heads; ++h) {
@@ -199,6 +228,24 @@ struct TestData {
     }
   }
 
+  KvCodec codec_in_blocks(int64_t i) const {
+    const int64_t page = i % page_stride, n = n_slots[static_cast<size_t>(i / page_stride)];
+    return page > 0 && page < coded_end(n - 1) ? KvCodec::kInt8 : c.codec;
+  }
+
+  void encode_rows() {
+    k_coded = k, v_coded = v;
+    if (!c.blocks && !is_coded(c.codec)) return;
+    const auto d = static_cast<size_t>(c.d);
+    std::vector<std::byte> row(static_cast<size_t>(coded_bytes(KvCodec::kInt8, c.d)));
+    for (std::vector<float>* x : {&k_coded, &v_coded}) {
+      for (size_t at = 0; at < x->size(); at += d) {
+        encode_head(KvCodec::kInt8, {&(*x)[at], d}, row.data());
+        decode_head(KvCodec::kInt8, row.data(), {&(*x)[at], d});
+      }
+    }
+  }
+
   void write_head(int head) {
     const KvView kv = view();
     const int64_t row = int64_t{4} * c.d;
@@ -206,10 +253,12 @@ struct TestData {
       const int n = std::min(kPageSlots, n_slots[static_cast<size_t>(head)] - begin), page = begin / kPageSlots;
       if (c.hidden && page % 3 == 1) continue;  // must not be read
       const size_t first = static_cast<size_t>((head * max_slots + begin) * c.d);
-      write_slots({kv.page(head, page), codec_of(head, page), c.d},
-                  {reinterpret_cast<const std::byte*>(&k[first]), reinterpret_cast<const std::byte*>(&v[first]), row,
-                   row, DType::kF32},
-                  0, n);
+      const HeadRows rows{reinterpret_cast<const std::byte*>(&k[first]), reinterpret_cast<const std::byte*>(&v[first]),
+                          row, row, DType::kF32};
+      write_slots({kv.page(head, page), codec_of(head, page), c.d}, rows, 0, n);
+      if (kv.born == nullptr || born[static_cast<size_t>(head * page_stride + page)] < 0) continue;
+      const KvView::Form form = kv.form(head, page, 0);
+      write_slots({form.data, form.codec, c.d}, rows, 0, n);
     }
   }
 };

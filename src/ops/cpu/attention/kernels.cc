@@ -31,18 +31,18 @@ HWY_INLINE void store(V v, float* p) { hn::StoreU(v, D(), p); }
 HWY_INLINE V all(float x) { return hn::Set(D(), x); }
 HWY_INLINE const float* floats(const std::byte* p) { return reinterpret_cast<const float*>(p); }
 
-// 2^x; 0 for x below the range of f32.
+// 2^x; 0 for x below the range of f32, NaN for NaN.
 HWY_INLINE V exp2(V x) {
   const D d;
   const hn::RebindToSigned<D> di;
-  const auto in_range = hn::Gt(x, all(-126.0f));
+  const auto below = hn::Le(x, all(-126.0f));
   // At this magnitude an f32's last bit is 1: the sum is rounded to an integer, its low bits.
-  const V integer = all(0x1.8p23f), bounded = hn::Max(x, all(-127.0f)), rounded = hn::Add(bounded, integer);
+  const V integer = all(0x1.8p23f), bounded = hn::Max(all(-127.0f), x), rounded = hn::Add(bounded, integer);
   const V f = hn::Sub(bounded, hn::Sub(rounded, integer));
   V y = all(kExp2[5]);
   for (int i = 4; i >= 0; --i) y = hn::MulAdd(y, f, all(kExp2[i]));
   const auto exponent = hn::ShiftLeft<23>(hn::BitCast(di, rounded));
-  return hn::IfThenElseZero(in_range, hn::BitCast(d, hn::Add(hn::BitCast(di, y), exponent)));
+  return hn::IfThenZeroElse(below, hn::BitCast(d, hn::Add(hn::BitCast(di, y), exponent)));
 }
 
 // How the right-hand operands of a codec are read. kSteps: contraction indices per line of a page (bf16 pairs: 2).
@@ -401,7 +401,7 @@ void write_bf16(const float* o, float factor, int64_t n, bf16* y) { write_row(o,
 
 void fill(AttentionKernels* kernels) {
   constexpr size_t kF32 = static_cast<size_t>(KvCodec::kF32), kBF16 = static_cast<size_t>(KvCodec::kBF16);
-  kernels->operand_dtype[kF32] = kernels->operand_dtype[kBF16] = DType::kF32;
+  kernels->query_form[kF32] = kernels->query_form[kBF16] = QueryForm::kF32;
   kernels->scores[kF32] = scores_f32;
   kernels->scores[kBF16] = scores_bf16;
   kernels->softmax[kF32] = kernels->softmax[kBF16] = softmax_f32;
@@ -425,10 +425,11 @@ HWY_AFTER_NAMESPACE();
 namespace vlcache::cpu {
 HWY_EXPORT(fill);
 
-AttentionKernels attention_kernels(Isa isa) {
+AttentionKernels attention_kernels(Isa isa, bool byte_dots) {
   AttentionKernels kernels{};
   VLCACHE_SIMD(isa, fill)(&kernels);
   std::fill(std::begin(kernels.strip_rows), std::end(kernels.strip_rows), kStripRows);
+  use_coded(kernels, isa, byte_dots);
 #if HWY_ARCH_X86
   if (isa >= Isa::kAvx512Bf16) use_avx512bf16(kernels);
   if (isa >= Isa::kAmxBf16) use_amx(kernels);

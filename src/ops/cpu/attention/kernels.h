@@ -7,7 +7,6 @@
 #include <cstdint>
 
 #include "base/contracts/kv.h"
-#include "base/dtype.h"
 #include "ops/cpu/cpu_features.h"
 
 namespace vlcache::cpu {
@@ -24,9 +23,32 @@ inline constexpr float kLog2e = 1.44269504088896341f;
 // Minimax polynomial of 2^f on [-1/2, 1/2], lowest degree first; relative error 7.5e-8 before rounding.
 inline constexpr float kExp2[6] = {1.0000001f, 0.69314694f, 0.24022120f, 0.055507131f, 0.0096755410f, 0.0013276472f};
 
+// How rows of q are packed for pages of a codec. kCodes, kRotated: for coded pages, whose rows are rotated
+// (kv_codec.h), H q / block, as CodedQuery or bf16.
+enum class QueryForm : uint8_t { kBF16, kF32, kCodes, kRotated };
+inline constexpr int kQueryForms = 4;
+
+// A row of q as whole numbers v, |v| <= kMostQuery: 15 bits, so q loses less than bf16's own rounding, and its products
+// with codes are exact in 32-bit sums (head_dim 1024 at most). Products of bytes read v as 128 high + low: [plane]
+// signed bytes of high, [plane] of low. Others read words, in each four in the order 0, 2, 1, 3. After either,
+// CodedQuery.
+struct CodedQuery {
+  float scale;    // what v is multiplied by
+  int32_t start;  // where sums start: products of bytes read codes as c + 128, without a sign
+  int32_t unused[14] = {};
+};
+inline constexpr int kMostQuery = 127 * 128;
+constexpr int64_t query_plane(int64_t head_dim) { return (head_dim + 63) / 64 * 64; }
+constexpr int64_t query_bytes(QueryForm form, int64_t head_dim) {
+  if (form == QueryForm::kCodes) return 2 * query_plane(head_dim) + static_cast<int64_t>(sizeof(CodedQuery));
+  return head_dim * (form == QueryForm::kF32 ? 4 : 2);
+}
+// Weights times a page's scales as whole numbers: two halves of 7 bits, so that sums over a block fit 32 bits.
+inline constexpr int kMostWeight = 127 * 128 + 127;
+
 // s[i, j] = q_i . k_j for i < m and j < n rounded up to 16.
 struct ScoreTile {
-  const std::byte* q;  // [m] rows of operand_dtype, q_stride bytes apart
+  const std::byte* q;  // [m] rows of the codec's QueryForm, q_stride bytes apart
   int64_t q_stride;
   int m;               // 1 .. AttentionKernels::strip_rows
   int n;               // 1 .. 64
@@ -36,11 +58,12 @@ struct ScoreTile {
   int64_t s_stride;
   const std::byte* prefetch;  // where the bytes needed next lie; null: no prefetch
   int prefetch_lines;         // cache lines to prefetch per pair of dimensions
+  int prefetch_total;         // cache lines in all
 };
 
 // o_i += sum_j p[i, j] v_j over j < n slots of consecutive pages.
 struct ValueTile {
-  const std::byte* p;  // [m] rows of operand_dtype, p_stride bytes apart
+  const std::byte* p;  // [m] rows of bf16 for QueryForm::kBF16, else f32, p_stride bytes apart
   int64_t p_stride;
   int m;
   int n;
@@ -50,6 +73,7 @@ struct ValueTile {
   int64_t o_stride;
   const std::byte* const* prefetch;  // per page, where the bytes needed next lie; null: no prefetch
   int prefetch_lines;                // cache lines to prefetch per pair of slots
+  int prefetch_total;                // cache lines of a page in all
 };
 
 // One step of online softmax in base 2 over n columns (a multiple of 16) of m rows: p = 2^(scale s - top), total += p.
@@ -68,7 +92,8 @@ struct SoftmaxTile {
   float* o;
   int64_t o_stride;
   int padded_dim;
-  float* largest;  // [m, 16], row_sums only
+  const float* weight;  // [n] factors of p, but not of the total; null: 1
+  float* largest;       // [m, 16], row_sums only
 };
 
 // Statistics of the columns of A_ij = 2^(scale s_ij - log_total_i) over m rows, each joined with the values already
@@ -88,18 +113,24 @@ struct ColumnTile {
   float* seen;             // [n] rows with s above kUnseen
 };
 
-// Index of an operand dtype in arrays.
-constexpr int operand_index(DType dtype) { return dtype == DType::kBF16 ? 0 : 1; }
-
 struct AttentionKernels {
-  DType operand_dtype[kKvCodecs];  // of q and p for pages of a codec
-  int strip_rows[kKvCodecs];       // at most, for scores and values
+  QueryForm query_form[kKvCodecs];
+  int strip_rows[kKvCodecs];  // at most, for scores and values
+  // Null: pages of the codec are decoded to f32.
   void (*scores[kKvCodecs])(const ScoreTile&);
   void (*softmax[kKvCodecs])(const SoftmaxTile&);
   void (*values[kKvCodecs])(const ValueTile&);
   // Pairs of bf16 side by side become two lines of f32: from [n, width, 2] to [n, 2, width], width a multiple of 16.
   // Null: no kernel reads bf16 pages slower than f32 pages.
   void (*widen)(const std::byte* from, int64_t n, int64_t width, std::byte* to);
+  // Codes of four, side by side, become two lines of pairs of bf16: from [n, width, 4] to [2 n, width, 2]. Null: no
+  // kernel multiplies pairs of bf16.
+  void (*code_values)(const std::byte* from, int64_t n, int64_t width, std::byte* to);
+  bool code_halves;  // CodedQuery: of bytes
+  // x [n] = factor H x, block by block (rotate_head).
+  void (*rotate)(float* x, int64_t n, int64_t block, float factor);
+  // s[i, j] *= scale[j] for m rows.
+  void (*scale_columns)(float* s, int64_t s_stride, int m, const float* scale, int n);
   // Bit j of *hidden: bias[j] is -inf, n <= 64. Returns whether any other is not 0.
   bool (*scan_bias)(const float* bias, int n, uint64_t* hidden);
   // s[j] = max(s[j] * scale + bias[j], kLowest), n a multiple of 16.
@@ -115,8 +146,11 @@ struct AttentionKernels {
   void (*columns)(const ColumnTile&);
 };
 
-// The fastest kernels that `isa` allows.
-AttentionKernels attention_kernels(Isa isa);
+// The fastest kernels that `isa` allows; byte_dots: with products of bytes, which the CPU must have.
+AttentionKernels attention_kernels(Isa isa, bool byte_dots);
+
+// Adds the kernels for coded pages (kernels_coded.cc).
+void use_coded(AttentionKernels& kernels, Isa isa, bool byte_dots);
 
 // Replaces the kernels for kBF16 pages by those of kernels_avx512bf16.cc; only where the CPU has the bf16 dot product.
 void use_avx512bf16(AttentionKernels& kernels);

@@ -219,7 +219,8 @@ void values_of_any(const ValueTile& t) {
               .o = t.o + row * t.o_stride,
               .o_stride = t.o_stride,
               .prefetch = nullptr,
-              .prefetch_lines = 0});
+              .prefetch_lines = 0,
+              .prefetch_total = 0});
   }
 }
 

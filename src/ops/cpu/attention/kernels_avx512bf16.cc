@@ -190,7 +190,14 @@ void rescale(const SoftmaxTile& t, int i, float factor) {
   for (int c = 0; c < t.padded_dim; c += 16) _mm512_storeu_ps(o + c, _mm512_mul_ps(_mm512_loadu_ps(o + c), f));
 }
 
-void softmax(const SoftmaxTile& t) {
+// p times the weights of its columns; exactly 0 where p is.
+inline __m512 weighted(__m512 p, const float* weight) {
+  const __mmask16 seen = _mm512_cmp_ps_mask(p, _mm512_setzero_ps(), _CMP_NEQ_UQ);
+  return _mm512_maskz_mul_ps(seen, p, _mm512_loadu_ps(weight));
+}
+
+template <bool kWeighted>
+void softmax_of(const SoftmaxTile& t) {
   const __m512 scale = _mm512_set1_ps(t.scale);
   for (int i = 0; i < t.m; ++i) {
     const float* s = t.s + i * t.s_stride;
@@ -207,17 +214,39 @@ void softmax(const SoftmaxTile& t) {
     std::byte* p = t.p + i * t.p_stride;
     int j = 0;
     for (; j + 32 <= t.n; j += 32) {
-      const __m512 a = exp2(_mm512_fmsub_ps(_mm512_loadu_ps(s + j), scale, top));
-      const __m512 b = exp2(_mm512_fmsub_ps(_mm512_loadu_ps(s + j + 16), scale, top));
+      __m512 a = exp2(_mm512_fmsub_ps(_mm512_loadu_ps(s + j), scale, top));
+      __m512 b = exp2(_mm512_fmsub_ps(_mm512_loadu_ps(s + j + 16), scale, top));
       total = _mm512_add_ps(total, _mm512_add_ps(a, b));
+      if constexpr (kWeighted) a = weighted(a, t.weight + j), b = weighted(b, t.weight + j + 16);
       _mm512_storeu_si512(p + 2 * j, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a)));
     }
     if (j < t.n) {
-      const __m512 a = exp2(_mm512_fmsub_ps(_mm512_loadu_ps(s + j), scale, top));
+      __m512 a = exp2(_mm512_fmsub_ps(_mm512_loadu_ps(s + j), scale, top));
       total = _mm512_add_ps(total, a);
+      if constexpr (kWeighted) a = weighted(a, t.weight + j);
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 2 * j), reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(a)));
     }
     _mm512_storeu_ps(t.total + 16 * i, total);
+  }
+}
+
+void softmax(const SoftmaxTile& t) { t.weight != nullptr ? softmax_of<true>(t) : softmax_of<false>(t); }
+
+// Signed bytes kByte and kByte + 1 of every lane as a pair of bf16: whole numbers up to 127 have its 8 bits.
+template <int kByte>
+inline __m512i pairs_of(__m512i codes) {
+  const __m512 a = _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(codes, 24 - 8 * kByte), 24));
+  const __m512 b = _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(codes, 16 - 8 * kByte), 24));
+  return _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(a), 16), _mm512_castps_si512(b));
+}
+
+void code_values(const std::byte* from, int64_t n, int64_t width, std::byte* to) {
+  for (int64_t line = 0; line < n; ++line, to += 8 * width) {
+    for (int64_t j = 0; j < width; j += 16, from += 64) {
+      const __m512i codes = _mm512_loadu_si512(from);
+      _mm512_storeu_si512(to + 4 * j, pairs_of<0>(codes));
+      _mm512_storeu_si512(to + 4 * (width + j), pairs_of<2>(codes));
+    }
   }
 }
 
@@ -310,11 +339,12 @@ void columns(const ColumnTile& t) {
 
 void use_avx512bf16(AttentionKernels& kernels) {
   constexpr size_t kCodec = static_cast<size_t>(KvCodec::kBF16);
-  kernels.operand_dtype[kCodec] = DType::kBF16;
+  kernels.query_form[kCodec] = QueryForm::kBF16;
   kernels.scores[kCodec] = scores;
   kernels.softmax[kCodec] = softmax;
   kernels.values[kCodec] = values;
   kernels.widen = nullptr;
+  kernels.code_values = code_values;
   kernels.row_sums = row_sums;
   kernels.columns = columns;
 }

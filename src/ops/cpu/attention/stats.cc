@@ -60,18 +60,32 @@ struct StatsRun {
   void add_columns(const Tile& tile, const Block& block, const Strip& strip, const TileScratch& scratch) const;
   void add_band(const Tile& tile, int row, int64_t slot, const ColumnTile& t, float* sums) const;
 
-  // Calls visit(block, strip) for every strip that sees a slot of a block, its scores in scratch.s.
+  // Calls visit(tile, block, strip) for every strip that sees a slot of a block of the item's pages, its scores in
+  // scratch.s. Tiles are parts of the whole one, of tokens that see the same pages as codes.
   template <typename Visit>
-  void sweep(const Tile& tile, int64_t part, const TileScratch& scratch, const Visit& visit) const {
+  void sweep(const Tile& whole, int64_t part, const TileScratch& scratch, const Visit& visit) const {
+    for (int end = whole.n_tokens, begin = 0; end > 0; end = begin) {
+      begin = whole.part_begin(end);
+      const Tile tile = whole.part(begin, end);
+      // The same pages for all tiles: other threads add to the columns of others.
+      const auto bound = [&](int64_t i) {
+        return i == n_parts ? tile.pages.size : tile.pages.n_before(whole.pages.page(whole.pages.size * i / n_parts));
+      };
+      sweep_pages(tile, bound(part), bound(part + 1), scratch, visit);
+    }
+  }
+  template <typename Visit>
+  void sweep_pages(const Tile& tile, int64_t begin, int64_t end, const TileScratch& scratch, const Visit& visit) const {
     pack_queries(tile, kernels(), q, scratch);
-    Walk walk(tile, kernels(), tile.pages.size * part / n_parts, tile.pages.size * (part + 1) / n_parts);
+    Walk walk(tile, kernels(), begin, end);
     for (Block block = walk.next(); block.n_pages > 0; block = walk.next()) {
       prepare_block(tile, block, scratch);
+      load_block(walk, scratch, /*values=*/false, block);
       const Strips strips(tile, kernels(), block.codec);
       for (int i = 0; i < strips.size(); ++i) {
         Strip strip = strips[i];
         score_strip(walk, block, strip, nullptr, scratch);
-        if (strip.n > 0) visit(block, strip);
+        if (strip.n > 0) visit(tile, block, strip);
       }
     }
   }
@@ -112,18 +126,19 @@ void StatsRun::row_pass(int64_t item, int thread) const {
   std::fill(scratch.sums.top, scratch.sums.top + n, kNoTop);
   std::fill(scratch.sums.total, scratch.sums.total + n * kLanes, 0.0f);
   std::fill(largest, largest + n * kLanes, kUnseen);
-  sweep(t, item % n_parts, scratch, [&](const Block& block, const Strip& strip) {
+  sweep(t, item % n_parts, scratch, [&](const Tile& tile, const Block& block, const Strip& strip) {
+    const int64_t first = tile.row * tile.group;
     for (int r = strip.row; r < strip.row + strip.m; ++r) {
-      rows[r].n_seen += static_cast<float>(count_seen(t, block, r / t.group, scratch));
+      rows[first + r].n_seen += static_cast<float>(count_seen(tile, block, r / tile.group, scratch));
     }
     kernels().row_sums({.s = scratch.s,
                         .s_stride = kBlockColumns,
                         .m = strip.m,
                         .n = strip.columns(),
                         .scale = strip.scale,
-                        .top = scratch.sums.top + strip.row,
-                        .total = wants_row_sums() ? scratch.sums.total + strip.row * kLanes : nullptr,
-                        .largest = largest + strip.row * kLanes});
+                        .top = scratch.sums.top + first + strip.row,
+                        .total = wants_row_sums() ? scratch.sums.total + (first + strip.row) * kLanes : nullptr,
+                        .largest = largest + (first + strip.row) * kLanes});
   });
   for (int64_t i = 0; i < n; ++i) {
     rows[i].top = scratch.sums.top[i];
@@ -177,20 +192,22 @@ void add_page(const AttentionKernels& kernels, ColumnTile t, const std::array<fl
 
 void StatsRun::add_columns(const Tile& tile, const Block& block, const Strip& strip, const TileScratch& scratch) const {
   const int m = tile.group > 1 ? 1 : strip.m;  // rows of a kernel call, which are of one head
+  const int64_t first = tile.row * tile.group;
   for (int i = 0; i * kPageSlots < strip.n; ++i) {
     for (int row = strip.row; row < strip.row + strip.m; row += m) {
       const auto output = [&](const Tensor& t) {
         const int head = tile.query_head + row % tile.group;
         return t.empty() ? nullptr : t.row<float>(head) + block.index[i] * kPageSlots;
       };
-      const ColumnTile t{.s = scratch.s + (row - strip.row) * kBlockColumns + i * kPageSlots,
-                         .s_stride = kBlockColumns,
-                         .m = m,
-                         .n = std::min(strip.n - i * kPageSlots, kPageSlots),
-                         .scale = strip.scale,
-                         .log_total = scratch.sums.top + row,
-                         .log_small = scratch.sums.total + row,
-                         .weight = stats.row_weight != nullptr ? stats.row_weight + row / tile.group : nullptr};
+      const ColumnTile t{
+          .s = scratch.s + (row - strip.row) * kBlockColumns + i * kPageSlots,
+          .s_stride = kBlockColumns,
+          .m = m,
+          .n = std::min(strip.n - i * kPageSlots, kPageSlots),
+          .scale = strip.scale,
+          .log_total = scratch.sums.top + first + row,
+          .log_small = scratch.sums.total + first + row,
+          .weight = stats.row_weight != nullptr ? stats.row_weight + tile.row + row / tile.group : nullptr};
       add_page(
           kernels(), t,
           {output(stats.column_sums), output(stats.column_max), output(stats.below_counts), output(stats.seen_counts)});
@@ -228,7 +245,7 @@ void StatsRun::column_pass(int64_t item, int thread) const {
   thresholds(item / n_parts, scratch);
   const Tile t = tile(item / n_parts);
   sweep(t, item % n_parts, scratch,
-        [&](const Block& block, const Strip& strip) { add_columns(t, block, strip, scratch); });
+        [&](const Tile& tile, const Block& block, const Strip& strip) { add_columns(tile, block, strip, scratch); });
 }
 
 }  // namespace

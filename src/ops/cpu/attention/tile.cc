@@ -1,8 +1,7 @@
-// Visibility, the walk over pages, packing.
+// Visibility and the walk over pages.
 #include "ops/cpu/attention/tile.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "ops/cpu/attention/kv_pages.h"
 
@@ -22,31 +21,6 @@ void include(Interval& r, int64_t x) {
 const float* slot_bias(const Tile& tile) {
   const KvView& kv = *tile.kv;
   return kv.slot_bias == nullptr ? nullptr : kv.slot_bias + static_cast<int64_t>(tile.head) * kv.slot_stride;
-}
-
-template <typename To, typename From>
-void convert_row(const From* x, int64_t n, std::byte* y) {
-  To* to = reinterpret_cast<To*>(y);
-  for (int64_t c = 0; c < n; ++c) to[c] = from_float<To>(to_float(x[c]));
-}
-
-void pack_row(const Tensor& q, const std::byte* x, DType dtype, std::byte* y) {
-  const int64_t d = q.dim(2);
-  if (q.dtype == dtype) {
-    std::memcpy(y, x, static_cast<size_t>(d * dtype_bytes(dtype)));
-  } else if (dtype == DType::kBF16) {
-    convert_row<bf16>(reinterpret_cast<const float*>(x), d, y);
-  } else {
-    convert_row<float>(reinterpret_cast<const bf16*>(x), d, y);
-  }
-}
-
-void pack_tile(const Tile& tile, const Tensor& q, DType dtype, std::byte* y) {
-  const int64_t row_bytes = q.dim(2) * dtype_bytes(dtype), x_bytes = dtype_bytes(q.dtype);
-  for (int64_t t = 0; t < tile.n_tokens; ++t) {
-    const std::byte* x = q.data + ((tile.row + t) * q.stride + tile.query_head * q.dim(2)) * x_bytes;
-    for (int g = 0; g < tile.group; ++g, y += row_bytes) pack_row(q, x + g * q.dim(2) * x_bytes, dtype, y);
-  }
 }
 
 // Positions of a page's slots, as far as any token may see them.
@@ -78,6 +52,7 @@ void Tile::place() {
   for (int64_t t = 1; t < n_tokens; ++t) include(limits, limit(t));
   const int64_t n = (std::max<int64_t>(limits.highest, 0) + kPageSlots - 1) / kPageSlots;
   pages = {0, 0, n};
+  coded_end = vlcache::coded_end(limits.highest - 1);
   if (args->window <= 0) return;
   positions = {position(0), position(0)};
   for (int64_t t = 1; t < n_tokens; ++t) include(positions, position(t));
@@ -86,6 +61,22 @@ void Tile::place() {
   const int64_t first = std::max<int64_t>(positions.lowest - args->window + 1, 0) / kPageSlots;
   const int64_t gap = std::clamp<int64_t>(first - sinks, 0, n - sinks);
   pages = {sinks, gap, n - gap};
+}
+
+Tile Tile::part(int begin, int end) const {
+  Tile part = *this;
+  part.row += begin, part.n_tokens = end - begin, part.n_seen += int64_t{causal_step} * begin;
+  if (n_after != nullptr) part.n_after += begin;
+  part.place();
+  return part;
+}
+
+int Tile::part_begin(int end) const {
+  if (kv->born == nullptr) return 0;
+  const auto coded = [&](int token) { return vlcache::coded_end(limit(token) - 1); };
+  int begin = end - 1;
+  while (begin > 0 && coded(begin - 1) == coded(end - 1)) --begin;
+  return begin;
 }
 
 uint64_t seen_mask(const Tile& tile, int64_t token, int64_t page) {
@@ -114,7 +105,7 @@ Block Walk::next() {
   const KvView& kv = *tile_.kv;
   const float* bias = slot_bias(tile_);
   Block block;
-  for (; at_ < end_ && block.n_pages < tile_.block_pages(); ++at_) {
+  for (; at_ < end_ && (block.n_pages == 0 || block.n_pages < tile_.block_pages(block.codec)); ++at_) {
     const int64_t page = tile_.pages.page(at_), begin = page * kPageSlots;
     bool masked = false, biased = false;
     if (is_out_of_sight(tile_, page, &masked)) continue;
@@ -124,17 +115,18 @@ Block Walk::next() {
       biased = kernels_.scan_bias(bias + begin, n, &hidden);
       if (hidden == low_bits(n)) continue;
     }
-    const KvCodec codec = kv.page_codec(tile_.head, page);
-    if (block.n_pages > 0 && codec != block.codec) break;
+    const KvView::Form form = kv.form(tile_.head, page, tile_.coded_end);
+    if (block.n_pages > 0 && form.codec != block.codec) break;
     const int i = block.n_pages++;
-    block.codec = codec;
+    block.codec = form.codec;
     block.index[i] = page;
     block.masked[i] = masked || hidden != 0;
     block.hidden[i] = hidden;
     block.biased = block.biased || biased;
-    block.k[i] = kv.page(tile_.head, page);
-    block.v[i] = block.k[i] + kv_k_bytes(codec, kv.head_dim);
+    block.k[i] = form.data;
+    block.v[i] = form.data + kv_k_bytes(form.codec, kv.head_dim);
   }
+  block.query = query_form(tile_, kernels_, block.codec);
   return block;
 }
 
@@ -153,8 +145,8 @@ int64_t TileScratch::layout(TileScratch& scratch, std::byte* base, int64_t n_row
   };
   const auto cut_floats = [&](int64_t n) { return reinterpret_cast<float*>(cut(4 * n)); };
   for (std::byte** q : {scratch.q, scratch.q_sinks}) {
-    q[0] = cut(2 * n_rows * head_dim);
-    q[1] = cut(4 * n_rows * head_dim);
+    for (int form = 0; form < kQueryForms; ++form)
+      q[form] = cut(n_rows * query_bytes(static_cast<QueryForm>(form), head_dim));
   }
   scratch.sums.o = cut_floats(n_rows * padded_dim(head_dim));
   scratch.sums.top = cut_floats(n_rows);
@@ -164,24 +156,11 @@ int64_t TileScratch::layout(TileScratch& scratch, std::byte* base, int64_t n_row
   scratch.p = cut(4 * kMostStripRows * kBlockColumns);
   scratch.bias = cut_floats(kBlockColumns);
   scratch.masks = reinterpret_cast<uint64_t*>(cut(8 * kBlockPages * n_rows));
-  scratch.wide = n_rows > kFewRows ? cut(kBlockPages * kv_page_bytes(KvCodec::kF32, head_dim)) : nullptr;
+  scratch.k_scale = cut_floats(kBlockColumns);
+  scratch.v_scale = cut_floats(kBlockColumns);
+  const int wide_pages = n_rows > kFewRows ? kBlockPages : kFewCodedPages;
+  scratch.wide = cut(wide_pages * kv_page_bytes(KvCodec::kF32, head_dim));
   return used;
-}
-
-void pack_queries(const Tile& tile, const AttentionKernels& kernels, const Tensor& q, const TileScratch& scratch) {
-  const KvView& kv = *tile.kv;
-  for (DType dtype : {DType::kBF16, DType::kF32}) {
-    bool needed = false;
-    for (int codec = 0; codec < 2; ++codec) {
-      const bool used = kv.codecs != nullptr || kv.codec == static_cast<KvCodec>(codec);
-      needed = needed || (used && kernels.operand_dtype[codec] == dtype);
-    }
-    if (!needed) continue;
-    pack_tile(tile, q, dtype, scratch.q[operand_index(dtype)]);
-    if (tile.args->q_sinks != nullptr) {
-      pack_tile(tile, *tile.args->q_sinks, dtype, scratch.q_sinks[operand_index(dtype)]);
-    }
-  }
 }
 
 void prepare_block(const Tile& tile, const Block& block, const TileScratch& scratch) {

@@ -2,6 +2,7 @@
 // drawing.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "ops/backend.h"
@@ -12,6 +13,7 @@ namespace vlcache::cpu {
 // Tiles of few rows (decode) take one page at a time, while the next one is fetched into L1: 28-32 GB/s of one core's
 // 31-34, against 17-20 with blocks of four pages, which do not fit beside their successors.
 inline constexpr int kFewRows = 24;
+inline constexpr int kFewCodedPages = 1;
 
 struct Interval {
   int64_t lowest, highest;
@@ -24,6 +26,8 @@ struct PageRange {
   int64_t gap = 0;
   int64_t size = 0;
   int64_t page(int64_t i) const { return i < n_sinks ? i : i + gap; }
+  // How many of the pages lie before page p.
+  int64_t n_before(int64_t p) const { return std::min(size, p <= n_sinks ? p : std::max(n_sinks, p - gap)); }
 };
 
 // Some tokens' query heads of one kv head, stacked as rows: row r is token r / group, head query_head + r % group.
@@ -46,7 +50,8 @@ struct Tile {
   // Set by place(): limits and, with a window, positions of all tokens, and the pages that some token sees.
   Interval limits{0, 0}, positions{0, 0};
   PageRange pages;
-  void place();  // to be called after everything above is set
+  int32_t coded_end = 1;  // pages [1, coded_end) are seen as codes, where both forms are there
+  void place();           // to be called after everything above is set
 
   int n_rows() const { return n_tokens * group; }
   int64_t limit(int64_t token) const {
@@ -55,7 +60,15 @@ struct Tile {
   int64_t position(int64_t token) const {
     return args->positions != nullptr ? args->positions[row + token] : limit(token) - 1;
   }
-  int block_pages() const { return n_rows() <= kFewRows ? 1 : kBlockPages; }
+  // Pages of a block, at most.
+  int block_pages(KvCodec codec) const {
+    return n_rows() > kFewRows ? kBlockPages : is_coded(codec) ? kFewCodedPages : 1;
+  }
+
+  // Tokens [begin, end), placed.
+  Tile part(int begin, int end) const;
+  // The least begin such that tokens [begin, end) see the same pages as codes.
+  int part_begin(int end) const;
 };
 
 constexpr uint64_t low_bits(int64_t n) { return n >= 64 ? ~uint64_t{0} : n <= 0 ? 0 : (uint64_t{1} << n) - 1; }
@@ -66,13 +79,19 @@ uint64_t seen_mask(const Tile& tile, int64_t token, int64_t page);
 struct Block {
   int n_pages = 0;
   KvCodec codec = KvCodec::kBF16;
+  QueryForm query = QueryForm::kBF16;
   int64_t index[kBlockPages];
   bool masked[kBlockPages];      // some token does not see some slot
   uint64_t hidden[kBlockPages];  // bit j: slot 64 index + j is hidden by its bias
   bool biased = false;           // some slot that is not hidden has a bias
   const std::byte* k[kBlockPages];
   const std::byte* v[kBlockPages];
+  // Of codes that load_block made bf16: what they are still to be multiplied by, [64] a page in k's case, [256] in v's.
+  const float* k_scale = nullptr;
+  const float* v_scale = nullptr;
 
+  // Whether q and o are rotated, as the rows of k and v are.
+  bool rotated() const { return query >= QueryForm::kCodes; }
   // Columns that a token with this limit may see: all pages but the last are full, or it sees no slot of the later
   // pages.
   int columns(int64_t limit) const;
@@ -105,26 +124,34 @@ struct TileSums {
 
 // One thread's memory, cut from a buffer. Rows: tile rows at most.
 struct TileScratch {
-  // Queries [rows, head_dim] by operand dtype (bf16, f32), as packed; null if no page needs them.
-  std::byte* q[2] = {};
-  std::byte* q_sinks[2] = {};
+  // Queries, [rows] by QueryForm; undefined if no page needs them.
+  std::byte* q[kQueryForms] = {};
+  std::byte* q_sinks[kQueryForms] = {};
   TileSums sums;
   float* s = nullptr;         // [kMostStripRows, kBlockColumns]
   float* sink_s = nullptr;    // [kMostStripRows, 64]
   std::byte* p = nullptr;     // [kMostStripRows, kBlockColumns] f32 or bf16
   float* bias = nullptr;      // [kBlockColumns]
   uint64_t* masks = nullptr;  // [kBlockPages, tokens]
-  std::byte* wide = nullptr;  // f32 pages of a block; null: for tiles of few rows alone
+  float* k_scale = nullptr;   // [kBlockColumns]
+  float* v_scale = nullptr;   // [kBlockColumns]
+  std::byte* wide = nullptr;  // f32 pages of a block
 
   // Cuts [0, result) of `base` (64-byte aligned) for tiles of n_rows rows; null base: the size alone.
   static int64_t layout(TileScratch& scratch, std::byte* base, int64_t n_rows, int64_t head_dim);
 };
 
-// Packs the tile's rows of q, and of q_sinks, in the operand dtypes its pages need.
+// What a tile's rows of q become for pages of a codec.
+QueryForm query_form(const Tile& tile, const AttentionKernels& kernels, KvCodec codec);
+// Packs the tile's rows of q, and of q_sinks, in the forms that its pages need.
 void pack_queries(const Tile& tile, const AttentionKernels& kernels, const Tensor& q, const TileScratch& scratch);
 
 // Prepares what a block needs before its strips: masks of partly seen pages, biases.
 void prepare_block(const Tile& tile, const Block& block, const TileScratch& scratch);
+
+// Where no kernel reads a block's pages as they are, or many rows read another form faster: makes these once, for all
+// strips, in scratch.wide; of K alone unless `values`.
+void load_block(const Walk& walk, const TileScratch& scratch, bool values, Block& block);
 
 // Rows [row, row + m) of the tile, for a kernel call, and the results of score_strip.
 struct Strip {

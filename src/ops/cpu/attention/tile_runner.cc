@@ -57,8 +57,13 @@ int TileRunner::tokens_per_tile(DType compute, int64_t n_tokens, int group) cons
   return static_cast<int>(std::max<int64_t>((n_tokens + n_tiles - 1) / n_tiles, 1));
 }
 
-TileRunner::TileRunner(Isa isa)
-    : bf16_kernels_(attention_kernels(isa)), f32_kernels_(attention_kernels(std::min(isa, Isa::kAvx512))) {}
+TileRunner::TileRunner(Isa isa, bool byte_dots)
+    : bf16_kernels_(attention_kernels(isa, byte_dots)),
+      f32_kernels_(attention_kernels(std::min(isa, Isa::kAvx512), false)) {
+  for (int codec = 0; codec < kKvCodecs; ++codec) {
+    if (is_coded(static_cast<KvCodec>(codec))) f32_kernels_.scores[codec] = nullptr;
+  }
+}
 
 std::byte* TileRunner::grow(Buffer& buffer, int64_t bytes) {
   if (buffer.bytes() < bytes) buffer = Buffer(bytes);

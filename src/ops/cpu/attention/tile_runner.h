@@ -20,7 +20,7 @@ struct PlannedTile {
 
 class TileRunner {
  public:
-  explicit TileRunner(Isa isa);
+  TileRunner(Isa isa, bool byte_dots);
 
   // Kernels by compute dtype. Those for f32 never round queries and weights to bf16, not even with bf16 pages.
   const AttentionKernels& kernels(DType compute) const {

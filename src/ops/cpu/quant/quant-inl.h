@@ -12,16 +12,11 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "ops/cpu/byte_dot-inl.h"
 #include "ops/cpu/quant/quant_kernel.h"
-#include "ops/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace vlcache::cpu::HWY_NAMESPACE {
-
-using I32Tag = hn::RebindToSigned<F32Tag>;
-using I32Vec = hn::Vec<I32Tag>;
-using U32Tag = hn::RebindToUnsigned<F32Tag>;
-using U32Vec = hn::Vec<U32Tag>;
 
 constexpr size_t kLanes64 = 64 / hn::MaxLanes(F32Tag());  // vectors of a panel's outputs
 
@@ -285,21 +280,8 @@ HWY_INLINE void for_layout(const QuantLayout& layout, const Kernel& kernel) {
 
 // ---- dot products of bytes ------------------------------------------------------------------------------------------
 
-#undef VLCACHE_BYTE_DOTS
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
-#define VLCACHE_BYTE_DOTS 1
-// sum + the four products of each lane: bytes of w without a sign, signed bytes of x. Highway 1.0.3 has neither a word
-// for VNNI nor a target with it.
-HWY_INLINE I32Vec byte_dot(I32Vec sum, U32Vec w, U32Vec x) {
-#if HWY_TARGET == HWY_AVX2
-  asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum.raw) : "x"(w.raw), "x"(x.raw));
-#else
-  asm("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(w.raw), "v"(x.raw));
-#endif
-  return sum;
-}
-
-// The same with the four bytes from kAt on of `x`, for all lanes. The operand "m" says what is read; "r" keeps the
+#if defined(VLCACHE_BYTE_DOTS)
+// byte_dot with the four bytes from kAt on of `x`, for all lanes. The operand "m" says what is read; "r" keeps the
 // compiler from making a register of each address.
 template <size_t kAt, size_t kRows>
 HWY_INLINE I32Vec byte_dot(I32Vec sum, U32Vec w, const CodedUnit (&x)[kRows]) {

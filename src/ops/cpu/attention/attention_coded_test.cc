@@ -1,0 +1,293 @@
+// Attention over coded pages against exact sums over the decoded rows: shapes, masks, forms that rows on both sides of
+// a switch see, every instruction set.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "ops/cpu/attention/attention_check_test_util.h"
+#include "ops/cpu/attention/kernels.h"
+#include "ops/cpu/attention/tile.h"
+
+namespace vlcache::cpu {
+namespace {
+
+using testing::check_stats;
+using testing::TestCase;
+using testing::TestData;
+
+struct Level {
+  Isa isa;
+  bool byte_dots;
+};
+
+bool is_here(const Level& level) { return detect_isa() >= level.isa && (!level.byte_dots || has_byte_dots(level.isa)); }
+
+constexpr Level kLevels[] = {{Isa::kScalar, false},    {Isa::kAvx2, false},  {Isa::kAvx2, true},
+                             {Isa::kAvx512, false},    {Isa::kAvx512, true}, {Isa::kAvx512Bf16, false},
+                             {Isa::kAvx512Bf16, true}, {Isa::kAmxBf16, true}};
+
+class CodedAttentionTest : public ::testing::TestWithParam<Level> {
+ protected:
+  void SetUp() override {
+    if (!is_here(GetParam())) GTEST_SKIP() << "this CPU has no " << isa_name(GetParam().isa);
+    workspace = std::make_unique<AttentionWorkspace>(GetParam().isa, GetParam().byte_dots);
+  }
+  void check(const TestCase& c) { testing::check(c, *workspace); }
+  void run(TestData& data) {
+    AttentionSeq seq{0, data.c.n_rows, data.view()};
+    if (data.c.scattered) seq.n_after = data.n_after.data();
+    attention(*workspace, data.q_tensor(), {&seq, 1}, data.args(), data.out_tensor());
+  }
+  std::unique_ptr<AttentionWorkspace> workspace;
+};
+
+TEST_P(CodedAttentionTest, HeadSizesAndGroups) {
+  for (int d : {4, 12, 32, 64, 80, 96, 128, 256}) {
+    for (int group : {1, 3, 4, 8})
+      check({.d = d, .group = group, .n_rows = 1, .n_slots = 130, .codec = KvCodec::kInt8});
+    check({.d = d, .group = 3, .n_rows = 33, .n_slots = 200, .codec = KvCodec::kInt8});
+    check({.d = d, .group = 2, .n_rows = 3, .n_slots = 90, .codec = KvCodec::kInt8, .compute = DType::kF32});
+  }
+  check({.d = 1024, .group = 2, .n_rows = 1, .n_slots = 70, .n_kv_heads = 1, .codec = KvCodec::kInt8});
+}
+
+TEST_P(CodedAttentionTest, RowsAndSlots) {
+  for (int n_rows : {1, 2, 5, 17, 70}) {
+    for (int n_slots : {0, 1, 63, 65, 130, 700}) {
+      check({.d = 32, .group = 3, .n_rows = n_rows, .n_slots = n_slots, .codec = KvCodec::kInt8});
+    }
+  }
+}
+
+// Values and codes in one sequence, in many pieces of work.
+TEST_P(CodedAttentionTest, Blocks) {
+  for (int group : {1, 4, 8}) {
+    check({.group = group, .n_rows = 1, .n_slots = 5000, .n_kv_heads = 1, .blocks = true});
+    check({.group = group, .n_rows = 1, .n_slots = 1400, .blocks = true, .ragged = true});
+  }
+  for (DType compute : {DType::kBF16, DType::kF32}) {
+    check({.d = 80, .n_rows = 40, .n_slots = 1400, .blocks = true, .compute = compute});
+    check({.n_rows = 3, .n_slots = 1400, .blocks = true, .codec = KvCodec::kF32, .compute = compute});
+  }
+}
+
+// Some rows lie before the slot from which on more pages are codes.
+TEST_P(CodedAttentionTest, RowsOnBothSidesOfASwitch) {
+  for (DType compute : {DType::kBF16, DType::kF32}) {
+    for (int n_slots : {768, 769, 1025, 1030, 1300}) {
+      for (int n_rows : {1, 2, 7, 300}) {
+        check({.group = 1, .n_rows = n_rows, .n_slots = n_slots, .blocks = true, .born = true, .compute = compute});
+      }
+    }
+    check({.group = 3,
+           .n_rows = 19,
+           .n_slots = 1400,
+           .scattered = true,
+           .blocks = true,
+           .born = true,
+           .compute = compute});
+  }
+}
+
+// A row's result is to the bit the same with later rows and without, although these see other forms.
+TEST_P(CodedAttentionTest, RowsBesideOthersAreAsAlone) {
+  TestData data({.group = 3, .n_rows = 6, .n_slots = 1027, .blocks = true, .born = true});
+  run(data);
+  const std::vector<bf16> together = data.out_bf16;
+  const size_t width = static_cast<size_t>(data.c.n_heads() * data.c.d);
+  const int n_slots = data.n_slots[0];
+  for (int i = 0; i < data.c.n_rows; ++i) {
+    const int32_t n_after = data.c.n_rows - 1 - i;
+    AttentionSeq seq{i, 1, data.view(), &n_after};
+    attention(*workspace, data.q_tensor(), {&seq, 1}, {.scale = data.c.scale()}, data.out_tensor());
+    for (size_t x = i * width; x < (i + 1) * width; ++x) {
+      ASSERT_EQ(data.out_bf16[x].bits, together[x].bits) << "row " << i << " of slot " << n_slots - 1 - n_after;
+    }
+  }
+}
+
+TEST_P(CodedAttentionTest, WindowsSinksAndBiases) {
+  for (int n_rows : {1, 17}) {
+    const TestCase plain{.n_rows = n_rows, .n_slots = 1100, .blocks = true, .born = true};
+    for (int window : {1, 100, 700}) {
+      TestCase c = plain;
+      c.window = window, c.n_sinks = 70;
+      check(c);
+      c.q_sinks = c.slot_pos = true;
+      check(c);
+    }
+    TestCase c = plain;
+    c.n_sinks = 100, c.q_sinks = true;
+    check(c);
+    c.bias = true;
+    check(c);
+    c.hidden = true;
+    check(c);
+    c.bias = c.q_sinks = false, c.group = 7, c.ragged = true;
+    check(c);
+  }
+}
+
+TEST_P(CodedAttentionTest, Statistics) {
+  for (AttentionStats::Rule rule : {AttentionStats::Rule::kRowMax, AttentionStats::Rule::kUniform}) {
+    for (int n_rows : {1, 7, 70}) {
+      check_stats({.n_rows = n_rows, .n_slots = 300, .codec = KvCodec::kInt8}, rule, *workspace);
+      check_stats({.n_rows = n_rows, .n_slots = 1060, .blocks = true, .born = true}, rule, *workspace);
+      check_stats({.n_rows = n_rows,
+                   .n_slots = 1060,
+                   .bias = true,
+                   .hidden = true,
+                   .scattered = true,
+                   .blocks = true,
+                   .born = true,
+                   .ragged = true,
+                   .compute = DType::kF32},
+                  rule, *workspace);
+    }
+  }
+}
+
+// Thousands of nearly equal weights, each far below the largest that a block may have.
+TEST_P(CodedAttentionTest, LongDiffuseAttention) {
+  TestData data({.n_rows = 1, .n_slots = 8192, .n_kv_heads = 1, .q_scale = 0.02f, .codec = KvCodec::kInt8});
+  const testing::Expected e = testing::reference(data);
+  run(data);
+  // Weights of 1/8192 to 14 bits, signs at random: the mean of values below 2 is off by far less than its rounding.
+  for (size_t i = 0; i < e.out.size(); ++i) ASSERT_NEAR(data.out_value(i), e.out[i], 2e-4) << i;
+}
+
+// One slot outweighs thousands.
+TEST_P(CodedAttentionTest, Needle) {
+  constexpr int kNeedle = 4123;
+  TestData data({.group = 1, .n_rows = 1, .n_slots = 8192, .n_kv_heads = 1});
+  for (int x = 0; x < data.c.d; ++x) {
+    const size_t at = data.row_at(0, kNeedle) + static_cast<size_t>(x);
+    data.k[at] = data.q[static_cast<size_t>(x)] * 1.5f;
+    data.v[at] = x % 2 == 0 ? 3.0f : -3.0f;
+  }
+  data.become_codes();
+  const testing::Expected e = testing::reference(data);
+  run(data);
+  ASSERT_GT(e.weights[kNeedle], 0.5);
+  for (size_t i = 0; i < e.out.size(); ++i) ASSERT_NEAR(data.out_value(i), e.out[i], 1.2e-2) << i;
+}
+
+// A slot that is not a number changes no row that does not see it, and no slot beside it.
+TEST_P(CodedAttentionTest, ASlotOfNaN) {
+  for (int n_rows : {6, 40}) {
+    TestData data({.group = 1, .n_rows = n_rows, .n_slots = 200, .n_kv_heads = 1, .codec = KvCodec::kInt8});
+    run(data);
+    const std::vector<bf16> before = data.out_bf16;
+    const int slot = 200 - n_rows / 2;
+    std::vector<float> row(static_cast<size_t>(data.c.d), 1.0f);
+    row[5] = NAN;
+    const Tensor nan(row.data(), DType::kF32, {data.c.d});
+    kv_set(data.view(), 0, slot, nan, nan);
+    run(data);
+    const size_t width = static_cast<size_t>(data.c.d);
+    for (size_t i = 0; i < before.size(); ++i) {
+      const int limit = data.limit(i / width, 0);
+      if (limit <= slot) {
+        ASSERT_EQ(data.out_bf16[i].bits, before[i].bits) << "row " << i / width;
+      } else {
+        ASSERT_TRUE(std::isnan(data.out_value(i))) << "row " << i / width;
+      }
+    }
+  }
+}
+
+TEST_P(CodedAttentionTest, RowsOfZeros) {
+  for (int n_rows : {1, 40}) {
+    TestData data({.n_rows = n_rows, .n_slots = 150, .codec = KvCodec::kInt8});
+    std::fill(data.k.begin(), data.k.end(), 0.0f);
+    std::fill(data.v.begin(), data.v.end(), 0.0f);
+    std::fill_n(data.q_bf16.begin(), data.c.d, to_bf16(0.0f));
+    data.become_codes();
+    run(data);
+    for (size_t i = 0; i < data.out_bf16.size(); ++i) ASSERT_EQ(data.out_value(i), 0.0f) << i;
+    for (int i = 0; i < n_rows; ++i)
+      ASSERT_NEAR(data.lse[static_cast<size_t>(i * 4)], std::log(data.limit(i, 0)), 1e-5);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isa, CodedAttentionTest, ::testing::ValuesIn(kLevels), [](const auto& info) {
+  return std::string(isa_name(info.param.isa)) + (info.param.byte_dots ? "_byte_dots" : "");
+});
+
+// Sums of whole numbers are the same on every instruction set, and so are scores and values, to the bit.
+TEST(CodedKernels, GiveTheSameBitsOnEveryInstructionSet) {
+  constexpr auto kCodec = static_cast<size_t>(KvCodec::kInt8);
+  for (int d : {4, 64, 80, 256, 1024}) {
+    for (int m = 1; m <= kStripRows; ++m) {
+      const int n = 150 + m;
+      TestData data({.d = d, .group = m, .n_rows = 1, .n_slots = n, .n_kv_heads = 1, .codec = KvCodec::kInt8});
+      const KvView view = data.view();
+      const AttentionArgs args = data.args();
+      Tile tile{.kv = &view, .args = &args, .group = m, .n_tokens = 1, .n_seen = n};
+      tile.place();
+      const auto memory = [](int64_t bytes) { return Buffer(bytes); };
+      const int64_t dp = padded_dim(d);
+      std::vector<float> first_s, first_o;
+      for (const Level& level : kLevels) {
+        if (!is_here(level)) continue;
+        const AttentionKernels kernels = attention_kernels(level.isa, level.byte_dots);
+        TileScratch scratch;
+        Buffer buffer = memory(TileScratch::layout(scratch, nullptr, m, d));
+        TileScratch::layout(scratch, buffer.data(), m, d);
+        pack_queries(tile, kernels, data.q_tensor(), scratch);
+        std::vector<float> s(static_cast<size_t>(m * kBlockColumns), 0.0f), o(static_cast<size_t>(m * dp), 0.0f);
+        const std::byte* v[kBlockPages] = {};
+        for (int page = 0; page * kPageSlots < n; ++page) {
+          const std::byte* k = view.page(0, page);
+          v[page] = k + kv_k_bytes(KvCodec::kInt8, d);
+          kernels.scores[kCodec]({.q = scratch.q[static_cast<size_t>(QueryForm::kCodes)],
+                                  .q_stride = query_bytes(QueryForm::kCodes, d),
+                                  .m = m,
+                                  .n = std::min(n - page * kPageSlots, kPageSlots),
+                                  .k = k,
+                                  .head_dim = d,
+                                  .s = s.data() + page * kPageSlots,
+                                  .s_stride = kBlockColumns});
+        }
+        for (int i = 0; i < m; ++i) std::fill_n(s.begin() + i * kBlockColumns + n, kBlockColumns - n, 0.0f);
+        std::vector<float> p(s.size());
+        for (size_t i = 0; i < s.size(); ++i) p[i] = std::fabs(s[i]);
+        kernels.values[kCodec]({.p = reinterpret_cast<const std::byte*>(p.data()),
+                                .p_stride = 4 * kBlockColumns,
+                                .m = m,
+                                .n = n,
+                                .v = v,
+                                .padded_dim = static_cast<int>(dp),
+                                .o = o.data(),
+                                .o_stride = dp});
+        for (int i = 0; i < m; ++i) std::fill_n(o.begin() + i * dp + d, dp - d, 0.0f);
+        if (first_s.empty()) first_s = s, first_o = o;
+        ASSERT_EQ(s, first_s) << isa_name(level.isa) << level.byte_dots << " d " << d << " rows " << m;
+        ASSERT_EQ(o, first_o) << isa_name(level.isa) << level.byte_dots << " d " << d << " rows " << m;
+      }
+    }
+  }
+}
+
+// As rotate_head does it, to the bit.
+TEST(CodedKernels, Rotate) {
+  std::mt19937 rng(1);
+  std::uniform_real_distribution<float> uniform(-3, 3);
+  for (int d : {4, 12, 24, 32, 64, 80, 96, 128, 256, 512}) {
+    std::vector<float> x(static_cast<size_t>(d));
+    for (float& value : x) value = uniform(rng);
+    std::vector<float> want = x;
+    rotate_head(KvCodec::kInt8, want);
+    for (const Level& level : kLevels) {
+      if (!is_here(level)) continue;
+      std::vector<float> y = x;
+      attention_kernels(level.isa, level.byte_dots).rotate(y.data(), d, rotation_block(d), 1.0f);
+      ASSERT_EQ(y, want) << isa_name(level.isa) << " d " << d;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace vlcache::cpu

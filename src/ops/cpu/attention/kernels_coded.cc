@@ -1,0 +1,409 @@
+// The kernels for coded pages: Highway, compiled per target, with products of bytes or of words. Whole numbers are
+// multiplied by whole numbers, so sums are the same on every instruction set.
+#include <hwy/cache_control.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+
+#include "ops/cpu/attention/kernels.h"
+#include "ops/cpu/simd.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/cpu/attention/kernels_coded.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "ops/cpu/byte_dot-inl.h"
+#include "ops/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace vlcache::cpu::HWY_NAMESPACE {
+namespace {
+
+using D = F32Tag;
+using V = F32Vec;
+constexpr int kN = static_cast<int>(HWY_MIN(HWY_LANES(float), kLanes));
+constexpr bool kManyRegisters = kN >= 16;
+
+HWY_INLINE V load(const float* p) { return hn::LoadU(D(), p); }
+HWY_INLINE void store(V v, float* p) { hn::StoreU(v, D(), p); }
+HWY_INLINE V all(float x) { return hn::Set(D(), x); }
+HWY_INLINE U32Vec lanes_at(const std::byte* p) { return hn::LoadU(U32Tag(), reinterpret_cast<const uint32_t*>(p)); }
+HWY_INLINE U32Vec all_at(const std::byte* p) {
+  uint32_t bits;
+  std::memcpy(&bits, p, sizeof(bits));
+  return hn::Set(U32Tag(), bits);
+}
+
+// Prefetches the next bytes, some lines a step.
+class Fetch {
+ public:
+  Fetch(const std::byte* from, int lines_per_step, int lines)
+      : next_(from), per_step_(lines_per_step), left_(from != nullptr ? lines : 0) {}
+
+  HWY_INLINE void step() {
+    for (int i = 0; i < per_step_ && left_ > 0; ++i, --left_, next_ += 64) hwy::Prefetch(next_);
+  }
+
+ private:
+  const std::byte* next_;
+  int per_step_, left_;
+};
+
+// How four codes of each lane meet four whole numbers of a row, the same for all lanes. Codes: of a vector of lanes;
+// Row: of the row. kSums sums, of which total() makes one.
+#if defined(VLCACHE_BYTE_DOTS)
+struct ByteDots {
+  static constexpr int kSums = 2;
+  using Codes = U32Vec;
+  struct Row {
+    U32Vec high, low;
+  };
+  // Codes of K without a sign, for which CodedQuery::start makes up.
+  static HWY_INLINE Codes k_codes(const std::byte* p) { return hn::Xor(lanes_at(p), hn::Set(U32Tag(), 0x80808080u)); }
+  static HWY_INLINE Codes v_codes(const std::byte* p) { return lanes_at(p); }
+  static HWY_INLINE Row row(const std::byte* codes, int64_t plane, int four) {
+    return {all_at(codes + 4 * four), all_at(codes + plane + 4 * four)};
+  }
+  static HWY_INLINE void add_k(I32Vec (&sums)[kSums], Codes codes, const Row& row) {
+    sums[0] = byte_dot(sums[0], codes, row.high);
+    sums[1] = byte_dot(sums[1], codes, row.low);
+  }
+  static HWY_INLINE void add_v(I32Vec (&sums)[kSums], Codes codes, const Row& row) {
+    sums[0] = byte_dot(sums[0], row.high, codes);
+    sums[1] = byte_dot(sums[1], row.low, codes);
+  }
+  static HWY_INLINE I32Vec total(const I32Vec (&sums)[kSums]) { return hn::Add(hn::ShiftLeft<7>(sums[0]), sums[1]); }
+  // v [kN], 0 .. kMostWeight, to its two halves.
+  static HWY_INLINE void store_weights(I32Vec v, std::byte* codes, int64_t plane, int at) {
+    const hn::Rebind<uint8_t, D> d8;
+    hn::StoreU(hn::DemoteTo(d8, hn::ShiftRight<7>(v)), d8, reinterpret_cast<uint8_t*>(codes + at));
+    hn::StoreU(hn::DemoteTo(d8, hn::And(v, hn::Set(I32Tag(), 127))), d8,
+               reinterpret_cast<uint8_t*>(codes + plane + at));
+  }
+};
+#endif
+
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+struct WordDots {
+  static constexpr int kSums = 1;
+  using D16 = hn::Repartition<int16_t, D>;
+  using Words = hn::Vec<D16>;
+  struct Codes {
+    Words even, odd;
+  };
+  using Row = Codes;
+  static HWY_INLINE Codes k_codes(const std::byte* p) {
+    const Words both = hn::BitCast(D16(), lanes_at(p));
+    return {hn::ShiftRight<8>(hn::ShiftLeft<8>(both)), hn::ShiftRight<8>(both)};
+  }
+  static HWY_INLINE Codes v_codes(const std::byte* p) { return k_codes(p); }
+  static HWY_INLINE Row row(const std::byte* codes, int64_t, int four) {
+    return {hn::BitCast(D16(), all_at(codes + 8 * four)), hn::BitCast(D16(), all_at(codes + 8 * four + 4))};
+  }
+  static HWY_INLINE void add_k(I32Vec (&sums)[kSums], const Codes& codes, const Row& row) {
+    I32Vec rest = hn::Zero(I32Tag());  // not used on x86, where lanes stay in their order
+    sums[0] = hn::ReorderWidenMulAccumulate(I32Tag(), codes.even, row.even, sums[0], rest);
+    sums[0] = hn::ReorderWidenMulAccumulate(I32Tag(), codes.odd, row.odd, sums[0], rest);
+  }
+  static HWY_INLINE void add_v(I32Vec (&sums)[kSums], const Codes& codes, const Row& row) { add_k(sums, codes, row); }
+  static HWY_INLINE I32Vec total(const I32Vec (&sums)[kSums]) { return sums[0]; }
+  // In each four words in the order 0, 2, 1, 3: lanes 0 and 1 with lanes 2 and 3 in their high halves.
+  static HWY_INLINE void store_weights(I32Vec v, std::byte* codes, int64_t, int at) {
+    const hn::Repartition<uint64_t, D> d64;
+    const hn::Half<decltype(d64)> half;
+    const auto pairs = hn::BitCast(d64, hn::Or(v, hn::ShiftLeft<16>(hn::Shuffle1032(v))));
+    hn::StoreU(hn::LowerHalf(half, hn::ConcatEven(d64, pairs, pairs)), half,
+               reinterpret_cast<uint64_t*>(codes + 2 * at));
+  }
+};
+#else
+struct WordDots {
+  static constexpr int kSums = 1;
+  struct Codes {
+    I32Vec code[4];
+  };
+  using Row = Codes;
+  static HWY_INLINE Codes k_codes(const std::byte* p) {
+    const I32Vec x = hn::BitCast(I32Tag(), lanes_at(p));
+    return {{hn::ShiftRight<24>(hn::ShiftLeft<24>(x)), hn::ShiftRight<24>(hn::ShiftLeft<16>(x)),
+             hn::ShiftRight<24>(hn::ShiftLeft<8>(x)), hn::ShiftRight<24>(x)}};
+  }
+  static HWY_INLINE Codes v_codes(const std::byte* p) { return k_codes(p); }
+  static HWY_INLINE Row row(const std::byte* codes, int64_t, int four) {
+    int16_t words[4];
+    std::memcpy(words, codes + 8 * four, sizeof(words));
+    const auto word = [&](int i) { return hn::Set(I32Tag(), int32_t{words[i]}); };
+    return {{word(0), word(2), word(1), word(3)}};
+  }
+  static HWY_INLINE void add_k(I32Vec (&sums)[kSums], const Codes& codes, const Row& row) {
+    for (int i = 0; i < 4; ++i) sums[0] = hn::Add(sums[0], hn::Mul(codes.code[i], row.code[i]));
+  }
+  static HWY_INLINE void add_v(I32Vec (&sums)[kSums], const Codes& codes, const Row& row) { add_k(sums, codes, row); }
+  static HWY_INLINE I32Vec total(const I32Vec (&sums)[kSums]) { return sums[0]; }
+  static HWY_INLINE void store_weights(I32Vec v, std::byte* codes, int64_t, int at) {
+    int32_t lanes[kN];
+    hn::StoreU(v, I32Tag(), lanes);
+    auto* words = reinterpret_cast<int16_t*>(codes);
+    constexpr int kOrder[4] = {0, 2, 1, 3};
+    for (int i = at; i < at + kN; ++i) words[i / 4 * 4 + kOrder[i % 4]] = static_cast<int16_t>(lanes[i - at]);
+  }
+};
+#endif
+
+// Vectors of lanes for MR rows at once: their sums, codes and a row leave some of 32 or 16 registers.
+template <class Dots, int MR>
+constexpr int vectors() {
+  constexpr int kSums = MR * Dots::kSums;
+  if (kManyRegisters) return kSums <= 6 ? 4 : 2;
+  return kSums <= 2 ? 4 : kSums <= 6 ? 2 : 1;
+}
+
+template <class Dots, int MR>
+void scores_rows(const ScoreTile& t) {
+  constexpr int NR = vectors<Dots, MR>();
+  const int64_t plane = query_plane(t.head_dim);
+  const auto* scales = reinterpret_cast<const bf16*>(t.k + int64_t{kPageSlots} * t.head_dim);
+  CodedQuery query[MR];
+  for (int i = 0; i < MR; ++i) std::memcpy(&query[i], t.q + i * t.q_stride + 2 * plane, sizeof(CodedQuery));
+  for (int column = 0; column < t.n; column += NR * kN) {
+    I32Vec sums[MR][NR][Dots::kSums];
+    for (int i = 0; i < MR; ++i) {
+      for (int j = 0; j < NR; ++j) {
+        sums[i][j][0] = hn::Zero(I32Tag());
+        sums[i][j][Dots::kSums - 1] = hn::Set(I32Tag(), query[i].start);
+      }
+    }
+    const std::byte* k = t.k + 4 * column;
+    Fetch fetch(column == 0 ? t.prefetch : nullptr, 2 * t.prefetch_lines, t.prefetch_total);
+    for (int four = 0; four < t.head_dim / 4; ++four, k += 4 * kPageSlots) {
+      fetch.step();
+      typename Dots::Codes codes[NR];
+      for (int j = 0; j < NR; ++j) codes[j] = Dots::k_codes(k + 4 * kN * j);
+      for (int i = 0; i < MR; ++i) {
+        const typename Dots::Row row = Dots::row(t.q + i * t.q_stride, plane, four);
+        for (int j = 0; j < NR; ++j) Dots::add_k(sums[i][j], codes[j], row);
+      }
+    }
+    for (int j = 0; j < NR; ++j) {
+      const V scale = load_f32(scales + column + kN * j);
+      for (int i = 0; i < MR; ++i) {
+        const V sum = hn::ConvertTo(D(), Dots::total(sums[i][j]));
+        store(hn::Mul(hn::Mul(sum, all(query[i].scale)), scale), t.s + i * t.s_stride + column + kN * j);
+      }
+    }
+  }
+}
+
+// A strip's weights times the scales of V as whole numbers, relative to the largest of each row.
+struct WholeWeights {
+  alignas(64) std::byte codes[kStripRows][2 * kBlockColumns];  // as a CodedQuery's: halves in two planes, or words
+  float unit[kStripRows];                                      // what 1 is worth
+};
+
+template <class Dots>
+void weigh(const ValueTile& t, int i, WholeWeights& to) {
+  const float* p = reinterpret_cast<const float*>(t.p + i * t.p_stride);
+  const int n = (t.n + kLanes - 1) / kLanes * kLanes;
+  alignas(64) float weights[kBlockColumns];
+  I32Vec most = hn::Zero(I32Tag());  // as bits, which are in the order of their values, NaN above all
+  for (int begin = 0; begin < n; begin += kPageSlots) {
+    const auto* scales = reinterpret_cast<const bf16*>(t.v[begin / kPageSlots] + int64_t{kPageSlots} * t.padded_dim);
+    for (int j = 0; j < std::min(n - begin, kPageSlots); j += kN) {
+      const V x = load(p + begin + j), weight = hn::Mul(x, load_f32(scales + j));
+      // Slots that the row does not see may have any scale.
+      const V seen = hn::IfThenZeroElse(hn::Eq(x, all(0.0f)), hn::Abs(weight));
+      store(seen, weights + begin + j);
+      most = hn::Max(most, hn::BitCast(I32Tag(), seen));
+    }
+  }
+  const float largest = std::bit_cast<float>(hn::GetLane(hn::MaxOfLanes(I32Tag(), most)));
+  constexpr float kLeast = 1e-30f;  // below it, 1 / largest is no number
+  const bool some = largest >= kLeast && largest <= std::numeric_limits<float>::max();
+  to.unit[i] = largest < kLeast ? 0.0f : largest / static_cast<float>(kMostWeight);
+  const V factor = all(some ? static_cast<float>(kMostWeight) / largest : 0.0f);
+  for (int j = 0; j < n; j += kN) {
+    const V whole = some ? hn::Mul(load(weights + j), factor) : hn::Zero(D());
+    Dots::store_weights(hn::NearestInt(whole), to.codes[i], kBlockColumns, j);
+  }
+}
+
+template <class Dots, int MR, int NR>
+HWY_INLINE void values_columns(const ValueTile& t, const WholeWeights& w, int column) {
+  I32Vec sums[MR][NR][Dots::kSums];
+  for (int i = 0; i < MR; ++i) {
+    for (int j = 0; j < NR; ++j) {
+      for (I32Vec& sum : sums[i][j]) sum = hn::Zero(I32Tag());
+    }
+  }
+  for (int begin = 0, four = 0; begin < t.n; begin += kPageSlots) {
+    const std::byte* v = t.v[begin / kPageSlots] + 4 * column;
+    const bool first = column == 0 && t.prefetch != nullptr;
+    Fetch fetch(first ? t.prefetch[begin / kPageSlots] : nullptr, 2 * t.prefetch_lines, t.prefetch_total);
+    const int end = four + (std::min(t.n - begin, kPageSlots) + 3) / 4;
+    for (; four < end; ++four, v += int64_t{4} * t.padded_dim) {
+      fetch.step();
+      typename Dots::Codes codes[NR];
+      for (int j = 0; j < NR; ++j) codes[j] = Dots::v_codes(v + 4 * kN * j);
+      for (int i = 0; i < MR; ++i) {
+        const typename Dots::Row row = Dots::row(w.codes[i], kBlockColumns, four);
+        for (int j = 0; j < NR; ++j) Dots::add_v(sums[i][j], codes[j], row);
+      }
+    }
+  }
+  for (int i = 0; i < MR; ++i) {
+    float* o = t.o + i * t.o_stride + column;
+    for (int j = 0; j < NR; ++j) {
+      const V sum = hn::ConvertTo(D(), Dots::total(sums[i][j]));
+      store(hn::MulAdd(sum, all(w.unit[i]), load(o + kN * j)), o + kN * j);
+    }
+  }
+}
+
+template <class Dots, int MR>
+void values_rows(const ValueTile& t) {
+  constexpr int NR = vectors<Dots, MR>();
+  WholeWeights w;
+  for (int i = 0; i < MR; ++i) weigh<Dots>(t, i, w);
+  int column = 0;
+  for (; column + NR * kN <= t.padded_dim; column += NR * kN) values_columns<Dots, MR, NR>(t, w, column);
+  if constexpr (NR > 2) {
+    for (; column + 2 * kN <= t.padded_dim; column += 2 * kN) values_columns<Dots, MR, 2>(t, w, column);
+  }
+  for (; column < t.padded_dim; column += kN) values_columns<Dots, MR, 1>(t, w, column);
+}
+
+template <class Dots>
+void scores_coded(const ScoreTile& t) {
+  switch (t.m) {
+    case 1:
+      return scores_rows<Dots, 1>(t);
+    case 2:
+      return scores_rows<Dots, 2>(t);
+    case 3:
+      return scores_rows<Dots, 3>(t);
+    case 4:
+      return scores_rows<Dots, 4>(t);
+    case 5:
+      return scores_rows<Dots, 5>(t);
+    default:
+      return scores_rows<Dots, 6>(t);
+  }
+}
+
+template <class Dots>
+void values_coded(const ValueTile& t) {
+  switch (t.m) {
+    case 1:
+      return values_rows<Dots, 1>(t);
+    case 2:
+      return values_rows<Dots, 2>(t);
+    case 3:
+      return values_rows<Dots, 3>(t);
+    case 4:
+      return values_rows<Dots, 4>(t);
+    case 5:
+      return values_rows<Dots, 5>(t);
+    default:
+      return values_rows<Dots, 6>(t);
+  }
+}
+
+// The lane that the butterfly of stride kStride pairs with each lane.
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+template <int kStride>
+HWY_INLINE V partner(V x) {
+  if constexpr (kStride == 1) return hn::Shuffle2301(x);
+  if constexpr (kStride == 2) return hn::Shuffle1032(x);
+  if constexpr (kStride == 4) return hn::SwapAdjacentBlocks(x);
+  if constexpr (kStride == 8) return hn::ConcatLowerUpper(D(), x, x);
+}
+
+template <int kStride>
+HWY_INLINE V butterfly(V x) {
+  const I32Tag di;
+  const auto upper = hn::Ne(hn::And(hn::Iota(di, 0), hn::Set(di, kStride)), hn::Zero(di));
+  const V sign = hn::IfThenElse(hn::RebindMask(D(), upper), all(-1.0f), all(1.0f));
+  return hn::MulAdd(x, sign, partner<kStride>(x));
+}
+#endif
+
+// Strides from the largest on, which is the order that rotate_head adds in.
+void rotate(float* x, int64_t n, int64_t block, float factor) {
+  const bool in_vectors = HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && block >= kN;
+  const int64_t least = in_vectors ? kN : 1;
+  for (int64_t stride = block / 2; stride >= least; stride /= 2) {
+    for (int64_t base = 0; base < n; base += 2 * stride) {
+      float *a = x + base, *b = a + stride;
+      if (in_vectors) {
+        for (int64_t i = 0; i < stride; i += kN) {
+          const V p = load(a + i), q = load(b + i);
+          store(hn::Add(p, q), a + i);
+          store(hn::Sub(p, q), b + i);
+        }
+        continue;
+      }
+      for (int64_t i = 0; i < stride; ++i) {
+        const float p = a[i], q = b[i];
+        a[i] = p + q, b[i] = p - q;
+      }
+    }
+  }
+  if (!in_vectors) {
+    for (int64_t i = 0; i < n; ++i) x[i] *= factor;
+    return;
+  }
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+  for (int64_t i = 0; i < n; i += kN) {
+    V v = load(x + i);
+    if constexpr (kN > 8) v = butterfly<8>(v);
+    v = butterfly<1>(butterfly<2>(butterfly<4>(v)));
+    store(hn::Mul(v, all(factor)), x + i);
+  }
+#endif
+}
+
+void scale_columns(float* s, int64_t s_stride, int m, const float* scale, int n) {
+  for (int j = 0; j < n; j += kN) {
+    const V x = load(scale + j);
+    for (int i = 0; i < m; ++i) store(hn::Mul(load(s + i * s_stride + j), x), s + i * s_stride + j);
+  }
+}
+
+template <class Dots>
+void fill(AttentionKernels* kernels) {
+  constexpr size_t kCodec = static_cast<size_t>(KvCodec::kInt8);
+  kernels->query_form[kCodec] = QueryForm::kCodes;
+  kernels->scores[kCodec] = scores_coded<Dots>;
+  kernels->values[kCodec] = values_coded<Dots>;
+  kernels->softmax[kCodec] = kernels->softmax[static_cast<size_t>(KvCodec::kF32)];
+  kernels->code_halves = Dots::kSums == 2;
+  kernels->rotate = rotate;
+  kernels->scale_columns = scale_columns;
+}
+
+void fill_words(AttentionKernels* kernels) { fill<WordDots>(kernels); }
+#if defined(VLCACHE_BYTE_DOTS)
+void fill_bytes(AttentionKernels* kernels) { fill<ByteDots>(kernels); }
+#else
+void fill_bytes(AttentionKernels*) {}  // never called
+#endif
+
+}  // namespace
+}  // namespace vlcache::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace vlcache::cpu {
+HWY_EXPORT(fill_words);
+HWY_EXPORT(fill_bytes);
+
+void use_coded(AttentionKernels& kernels, Isa isa, bool byte_dots) {
+  if (byte_dots) return VLCACHE_SIMD(isa, fill_bytes)(&kernels);
+  VLCACHE_SIMD(isa, fill_words)(&kernels);
+}
+
+}  // namespace vlcache::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,166 @@
+// Makes what kernels multiply: queries in the forms that pages need, and pages in other forms than they are stored in.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+#include "ops/cpu/attention/coded_pages.h"
+#include "ops/cpu/attention/kv_pages.h"
+#include "ops/cpu/attention/tile.h"
+
+namespace vlcache::cpu {
+namespace {
+
+constexpr float kToWhole = 12582912.0f;  // 1.5 * 2^23: adding it rounds to even, and costs less than a call
+
+template <typename To, typename From>
+void convert_row(const From* x, int64_t n, std::byte* y) {
+  To* to = reinterpret_cast<To*>(y);
+  for (int64_t c = 0; c < n; ++c) to[c] = from_float<To>(to_float(x[c]));
+}
+
+// x [d], rotated, to a CodedQuery; a value is worth x[i] * unit.
+void code_query(const float* x, int64_t d, float unit, bool halves, std::byte* y) {
+  const int64_t plane = query_plane(d);
+  float most = 0, other = 0;
+  for (int64_t i = 0; i < d; ++i) most = std::max(most, std::abs(x[i])), other += x[i] * 0.0f;
+  constexpr float kLeast = 1e-30f;  // below it, 1 / most is no number
+  const float factor = most >= kLeast ? static_cast<float>(kMostQuery) / most : 0.0f;
+  std::memset(y, 0, static_cast<size_t>(2 * plane));
+  CodedQuery query{.scale = factor > 0 ? unit * most / static_cast<float>(kMostQuery) : 0.0f, .start = 0};
+  if (!(other == 0.0f)) {  // some value is not finite: the row becomes NaN
+    query.scale = std::numeric_limits<float>::quiet_NaN();
+    std::memcpy(y + 2 * plane, &query, sizeof query);
+    return;
+  }
+  int32_t sum = 0;
+  if (halves) {
+    auto* high = reinterpret_cast<int8_t*>(y);
+    for (int64_t i = 0; i < d; ++i) {
+      const int v = static_cast<int>(x[i] * factor + kToWhole - kToWhole), h = (v + 64) >> 7;
+      high[i] = static_cast<int8_t>(h);
+      high[plane + i] = static_cast<int8_t>(v - 128 * h);
+      sum += v;
+    }
+    query.start = -128 * sum;
+  } else {
+    auto* words = reinterpret_cast<int16_t*>(y);
+    constexpr int kOrder[4] = {0, 2, 1, 3};
+    for (int64_t i = 0; i < d; ++i) {
+      words[i / 4 * 4 + kOrder[i % 4]] = static_cast<int16_t>(x[i] * factor + kToWhole - kToWhole);
+    }
+  }
+  std::memcpy(y + 2 * plane, &query, sizeof query);
+}
+
+// One row of q, of its dtype, to a form.
+void pack_row(const Tensor& q, const std::byte* x, const AttentionKernels& kernels, QueryForm form, std::byte* y) {
+  const int64_t d = q.dim(2);
+  const DType dtype = form == QueryForm::kBF16 ? DType::kBF16 : DType::kF32;
+  if (form == QueryForm::kCodes || form == QueryForm::kRotated) {
+    alignas(64) float row[kMaxHeadDim];
+    const int64_t block = rotation_block(d);
+    const float unit = 1.0f / static_cast<float>(block);
+    pack_row(q, x, kernels, QueryForm::kF32, reinterpret_cast<std::byte*>(row));
+    kernels.rotate(row, d, block, form == QueryForm::kRotated ? unit : 1.0f);
+    if (form == QueryForm::kRotated) return convert_row<bf16>(row, d, y);
+    return code_query(row, d, unit, kernels.code_halves, y);
+  }
+  if (q.dtype == dtype) {
+    std::memcpy(y, x, static_cast<size_t>(d * dtype_bytes(dtype)));
+  } else if (dtype == DType::kBF16) {
+    convert_row<bf16>(reinterpret_cast<const float*>(x), d, y);
+  } else {
+    convert_row<float>(reinterpret_cast<const bf16*>(x), d, y);
+  }
+}
+
+void pack_tile(const Tile& tile, const AttentionKernels& kernels, const Tensor& q, QueryForm form, std::byte* y) {
+  const int64_t row_bytes = query_bytes(form, q.dim(2)), x_bytes = dtype_bytes(q.dtype);
+  for (int64_t t = 0; t < tile.n_tokens; ++t) {
+    const std::byte* x = q.data + ((tile.row + t) * q.stride + tile.query_head * q.dim(2)) * x_bytes;
+    for (int g = 0; g < tile.group; ++g, y += row_bytes) pack_row(q, x + g * q.dim(2) * x_bytes, kernels, form, y);
+  }
+}
+
+// All slots of a coded page, as decode_head gives them, to a page of f32.
+void decode_page(const PageRef& page, std::byte* to) {
+  const int64_t d = page.head_dim;
+  alignas(64) float rows[2][kPageSlots * kMaxHeadDim];
+  int32_t slots[kPageSlots];
+  std::iota(slots, slots + kPageSlots, 0);
+  const Tensor k(rows[0], DType::kF32, {kPageSlots, d}), v(rows[1], DType::kF32, {kPageSlots, d});
+  read_coded(page, slots, k, v);
+  write_slots({to, KvCodec::kF32, d}, {k.data, v.data, 4 * d, 4 * d, DType::kF32}, 0, kPageSlots);
+}
+
+// Scales of a page's slots, after the codes of K or V.
+void read_scales(const std::byte* from, float* to) {
+  const auto* scales = reinterpret_cast<const bf16*>(from);
+  for (int j = 0; j < kPageSlots; ++j) to[j] = to_float(scales[j]);
+}
+
+}  // namespace
+
+QueryForm query_form(const Tile& tile, const AttentionKernels& kernels, KvCodec codec) {
+  const auto index = static_cast<size_t>(codec);
+  if (kernels.scores[index] == nullptr) return QueryForm::kF32;
+  if (is_coded(codec) && kernels.code_values != nullptr && tile.n_rows() > kFewRows) return QueryForm::kRotated;
+  return kernels.query_form[index];
+}
+
+void pack_queries(const Tile& tile, const AttentionKernels& kernels, const Tensor& q, const TileScratch& scratch) {
+  const KvView& kv = *tile.kv;
+  bool needed[kQueryForms] = {};
+  for (int i = 0; i < kKvCodecs; ++i) {
+    const auto codec = static_cast<KvCodec>(i);
+    const bool used = kv.codecs == nullptr ? kv.codec == codec : kv.pools[i].base != nullptr;
+    if (used) needed[static_cast<size_t>(query_form(tile, kernels, codec))] = true;
+  }
+  for (size_t form = 0; form < kQueryForms; ++form) {
+    if (!needed[form]) continue;
+    pack_tile(tile, kernels, q, static_cast<QueryForm>(form), scratch.q[form]);
+    if (tile.args->q_sinks == nullptr) continue;
+    pack_tile(tile, kernels, *tile.args->q_sinks, static_cast<QueryForm>(form), scratch.q_sinks[form]);
+  }
+}
+
+void load_block(const Walk& walk, const TileScratch& scratch, bool values, Block& block) {
+  const AttentionKernels& kernels = walk.kernels();
+  const int64_t d = walk.tile().kv->head_dim, dp = padded_dim(d);
+  const bool many = walk.tile().n_rows() > kFewRows;
+  std::byte* to = scratch.wide;
+  if (is_coded(block.codec) && block.query == QueryForm::kF32) {
+    for (int i = 0; i < block.n_pages; ++i, to += kv_page_bytes(KvCodec::kF32, d)) {
+      decode_page({const_cast<std::byte*>(block.k[i]), block.codec, d}, to);
+      block.k[i] = to;
+      block.v[i] = to + kv_k_bytes(KvCodec::kF32, d);
+    }
+    block.codec = KvCodec::kF32;
+  } else if (block.query == QueryForm::kRotated) {
+    for (int i = 0; i < block.n_pages; ++i, to += kv_page_bytes(KvCodec::kBF16, d)) {
+      std::byte* v = to + kv_k_bytes(KvCodec::kBF16, d);
+      kernels.code_values(block.k[i], d / 4, kPageSlots, to);
+      read_scales(block.k[i] + d * kPageSlots, scratch.k_scale + i * kPageSlots);
+      block.k[i] = to;
+      if (!values) continue;
+      kernels.code_values(block.v[i], kPageSlots / 4, dp, v);
+      read_scales(block.v[i] + dp * kPageSlots, scratch.v_scale + i * kPageSlots);
+      block.v[i] = v;
+    }
+    block.k_scale = scratch.k_scale, block.v_scale = scratch.v_scale;
+    block.codec = KvCodec::kBF16;
+  } else if (block.codec == KvCodec::kBF16 && kernels.widen != nullptr && many) {
+    for (int i = 0; i < block.n_pages; ++i, to += kv_page_bytes(KvCodec::kF32, d)) {
+      std::byte* v = to + kv_k_bytes(KvCodec::kF32, d);
+      kernels.widen(block.k[i], d / 2, kPageSlots, to);
+      if (values) kernels.widen(block.v[i], kPageSlots / 2, dp, v);
+      block.k[i] = to;
+      block.v[i] = v;
+    }
+    block.codec = KvCodec::kF32;
+  }
+}
+
+}  // namespace vlcache::cpu
