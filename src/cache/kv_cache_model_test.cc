@@ -6,6 +6,7 @@
 #include <random>
 #include <utility>
 
+#include "base/numeric/kv_codec.h"
 #include "cache/kv_cache_testing.h"
 
 namespace vlcache {

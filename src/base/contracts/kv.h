@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/contracts/position.h"
-#include "base/numeric/kv_codec.h"
+#include "base/kv_codec_name.h"
 
 namespace vlcache {
 

@@ -137,11 +137,6 @@ void for_each_group(const Grouping& g, int64_t d, const Visit& visit) {
 
 }  // namespace
 
-std::string_view kv_codec_name(KvCodec codec) {
-  constexpr std::array<std::string_view, kKvCodecs> kNames{"f32", "bf16", "int8", "int4"};
-  return kNames[static_cast<size_t>(codec)];
-}
-
 int64_t coded_bytes(KvCodec codec, int64_t d) {
   if (!is_coded(codec)) return d * (codec == KvCodec::kF32 ? 4 : 2);
   const Grouping g = grouping(codec, d);

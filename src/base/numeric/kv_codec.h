@@ -14,20 +14,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string_view>
 
+#include "base/kv_codec_name.h"
 #include "base/tensor.h"
 
 namespace vlcache {
 
-enum class KvCodec : uint8_t { kF32, kBF16, kInt8, kInt4 };
-inline constexpr int kKvCodecs = 4;
-// Whether rows are whole numbers and their scales, not values.
-constexpr bool is_coded(KvCodec codec) { return codec >= KvCodec::kInt8; }
-
 inline constexpr int64_t kInt4Group = 32;
 
-std::string_view kv_codec_name(KvCodec codec);
 // Of one head's d values.
 int64_t coded_bytes(KvCodec codec, int64_t d);
 // Values that are rotated together in a group of n.

@@ -59,6 +59,7 @@ nlohmann::ordered_json settings(const EvalFlags& flags, const RequestFields& fie
                                      {"metric", flags.metric},
                                      {"dtype", flags.model.dtype},
                                      {"kv_dtype", flags.model.kv_dtype},
+                                     {"kv_codec", flags.model.kv_codec},
                                      {"max_tokens", *fields.max_tokens},
                                      {"kl", flags.kl_tokens},
                                      {"seed", flags.seed},

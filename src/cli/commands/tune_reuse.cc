@@ -161,6 +161,7 @@ void tune(const TuneFlags& flags) {
                              {"form", plan.form},
                              {"weights", plan.weights},
                              {"kv_dtype", flags.model.kv_dtype},
+                             {"kv_codec", flags.model.kv_codec},
                              {"isa", flags.model.max_isa},
                              {"error_shares", kErrorShares},
                              {"chunk", flags.model.prefill_chunk}};

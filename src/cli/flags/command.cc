@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "api/kv_codec_choice.h"
 #include "api/request_fields.h"
 #include "base/byte_size.h"
 #include "base/clock.h"
@@ -80,6 +81,15 @@ void add_model_dir(const Command& command, std::string& model_dir, std::string& 
 
 namespace {
 
+std::string fault_of_codec(const std::string& name) {
+  try {
+    parse_kv_codec(name);
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
 void add_policy_flags(const Command& command, ModelFlags& flags) {
   const auto add = [&](const RequestField& field, std::string& value) {
     std::string help = field.help;
@@ -126,7 +136,15 @@ void add_model_flags(const Command& command, ModelFlags& flags, const ModelFlagS
            "without AMX, and less exact; auto: at least 15 bits")
       .one_of({"auto", "int8"})
       .show_default();
-  command.add("--kv-dtype", flags.kv_dtype, "Data type of the KV cache; auto: bf16, or f32 with --dtype f32")
+  command
+      .add("--kv-codec", flags.kv_codec,
+           "Form of the KV cache. int8: full pages become 8-bit codes, which attention reads as they are: about half "
+           "the memory, close to the exact answer (docs/codecs.md); bf16, f32: values; auto: bf16, or f32 with --dtype "
+           "f32")
+      .value_name("auto|bf16|f32|int8")
+      .check(fault_of_codec)
+      .show_default();
+  command.add("--kv-dtype", flags.kv_dtype, "An older form of --kv-codec")
       .one_of({"auto", "f32", "bf16"})
       .show_default();
   if (set.policy) add_policy_flags(command, flags);
@@ -160,8 +178,8 @@ void add_model_flags(const Command& command, ModelFlags& flags, const ModelFlagS
       .one_of({"auto", "scalar", "avx2", "avx_vnni", "avx512", "avx512_vnni", "avx512_bf16", "amx_bf16"})
       .show_default();
   for (const char* name :
-       {"--dtype", "--weights", "--vision-weights", "--activations", "--kv-dtype", "--kv-memory", "--cache-ram",
-        "--threads", "--prefill-chunk", "--special-tokens-in-text", "--backend", "--max-isa"}) {
+       {"--dtype", "--weights", "--vision-weights", "--activations", "--kv-codec", "--kv-dtype", "--kv-memory",
+        "--cache-ram", "--threads", "--prefill-chunk", "--special-tokens-in-text", "--backend", "--max-isa"}) {
     command.flag(name).group("Machine").share_environment();
   }
 }
@@ -218,7 +236,10 @@ EngineOptions engine_options(const ModelFlags& flags) {
     throw Error(ErrorCode::kInput, "--packed-share with --packed-cache off: there is no file to share; leave out one");
   }
   if (flags.dtype != "auto") options.dtype = flags.dtype == "f32" ? DType::kF32 : DType::kBF16;
-  if (flags.kv_dtype != "auto") options.kv_codec = flags.kv_dtype == "f32" ? KvCodec::kF32 : KvCodec::kBF16;
+  options.kv_codec = joined_kv_codec(flags.kv_codec, flags.kv_dtype);
+  if (const std::string note = parse_kv_codec(flags.kv_codec).note; !note.empty()) {
+    std::fprintf(stderr, "vlcache: %s\n", note.c_str());
+  }
   options.prefill_chunk = flags.prefill_chunk;
   options.special_tokens_in_text = flags.special_tokens_in_text;
   options.kv_memory_bytes = bytes_of("--kv-memory", flags.kv_memory);

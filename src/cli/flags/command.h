@@ -28,7 +28,8 @@ struct ModelFlags {
   std::string packed_cache;  // DIR, DIR,BYTES or off; empty: the user's cache folder
   bool packed_share = false;
   std::string activations = "auto";  // auto, int8
-  std::string kv_dtype = "auto";     // auto, f32, bf16
+  std::string kv_codec = "auto";     // parse_kv_codec
+  std::string kv_dtype = "auto";     // its older form: auto, f32, bf16
   std::string kv;                    // empty: full, or auto with a budget
   std::string kv_budget;             // empty: the default of policies that take one
   std::string backend = "auto";

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/numeric/kv_codec.h"
 #include "base/os/threads.h"
 #include "ops/ref/ref_impl.h"
 #include "ops/ref/rows.h"

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/numeric/kv_codec.h"
 #include "ops/ref/ref_backend.h"
 #include "ops/ref/ref_test_util.h"
 

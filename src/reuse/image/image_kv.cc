@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/numeric/kv_codec.h"
 
 namespace vlcache {
 namespace {

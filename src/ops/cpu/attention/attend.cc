@@ -3,6 +3,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/numeric/kv_codec.h"
 #include "ops/cpu/attention/kv_pages.h"
 #include "ops/cpu/attention/tile.h"
 

@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "base/numeric/kv_codec.h"
 #include "ops/cpu/attention/attention_check_test_util.h"
 #include "ops/cpu/attention/kernels.h"
 #include "ops/cpu/attention/tile.h"

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/numeric/kv_codec.h"
 #include "ops/backend.h"
 #include "ops/cpu/attention/kv_pages.h"
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/numeric/kv_codec.h"
 #include "ops/cpu/attention/transpose.h"
 
 namespace vlcache::cpu {

@@ -17,6 +17,7 @@
 
 #include <span>
 
+#include "base/numeric/kv_codec.h"
 #include "ops/backend.h"
 
 namespace vlcache::cpu {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/numeric/kv_codec.h"
 #include "ops/cpu/attention/attention_test_util.h"
 
 namespace vlcache::cpu {

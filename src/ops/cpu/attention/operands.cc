@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "base/numeric/kv_codec.h"
 #include "ops/cpu/attention/coded_pages.h"
 #include "ops/cpu/attention/kv_pages.h"
 #include "ops/cpu/attention/tile.h"
