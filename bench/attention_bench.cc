@@ -1,7 +1,7 @@
 // Attention against the limits of the machine: decode in bytes of K and V per second, prefill and vision in operations
 // per second, each beside the limit probed right before and after.
-// Usage: attention_bench [repetitions [threads [words: decode prefill dense pages stats write pairs]]]. With one thread
-// CPU time is measured, so that other processes on a shared machine count less.
+// Usage: attention_bench [repetitions [threads [words: decode prefill dense pages stats write pairs coded]]]. With one
+// thread CPU time is measured, so that other processes on a shared machine count less.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -28,7 +28,7 @@ struct Shape {
   const char* name;
   int n_heads, n_kv_heads, head_dim;
 };
-constexpr Shape kShapes[] = {{"1.1B", 32, 4, 64}, {"0.5B", 14, 2, 64}, {"135M", 9, 3, 64}};
+constexpr Shape kShapes[] = {{"1.1B", 32, 4, 64}, {"0.5B", 14, 2, 64}, {"135M", 9, 3, 64}, {"2B", 16, 8, 128}};
 
 void fill(const Buffer& b, uint32_t seed) {
   uint16_t* x = reinterpret_cast<uint16_t*>(b.data());
@@ -45,13 +45,14 @@ struct Cache {
   std::vector<int32_t> n_slots;
   std::vector<KvView> views;
 
-  Cache(const Shape& shape, int depth, int64_t min_bytes, int run = 8)
+  Cache(const Shape& shape, int depth, int64_t min_bytes, int run = 8, KvCodec codec = KvCodec::kBF16)
       : n_slots(static_cast<size_t>(shape.n_kv_heads), depth) {
     const int64_t per_head = (depth + kPageSlots - 1) / kPageSlots, per_view = per_head * shape.n_kv_heads;
-    const int64_t page_bytes = cpu::kv_page_bytes(KvCodec::kBF16, shape.head_dim);
+    const int64_t page_bytes = cpu::kv_page_bytes(codec, shape.head_dim);
     const int64_t n_views = std::max<int64_t>(1, (min_bytes + per_view * page_bytes - 1) / (per_view * page_bytes));
     pool = Buffer(n_views * per_view * page_bytes);
     fill(pool, 7);
+    for (int64_t at = 0; at < pool.bytes() && is_coded(codec); at += page_bytes) set_scales(at, shape.head_dim, codec);
     std::vector<int32_t> starts, ids;
     for (int32_t at = 0; at < n_views * per_view; at += run) starts.push_back(at);
     std::shuffle(starts.begin(), starts.end(), std::mt19937(3));
@@ -65,9 +66,20 @@ struct Cache {
                   .n_slots = n_slots.data(),
                   .page_stride = static_cast<int32_t>(per_head),
                   .n_kv_heads = shape.n_kv_heads,
-                  .head_dim = shape.head_dim};
-      view.pools[static_cast<int>(KvCodec::kBF16)] = {pool.data(), page_bytes};
+                  .head_dim = shape.head_dim,
+                  .codec = codec};
+      view.pools[static_cast<int>(codec)] = {pool.data(), page_bytes};
       views.push_back(view);
+    }
+  }
+
+ private:
+  // Codes of a page are any bytes, but scales are such that values are of about 1.
+  void set_scales(int64_t page, int64_t d, KvCodec codec) const {
+    const int64_t v = cpu::kv_k_bytes(codec, d), end = cpu::kv_page_bytes(codec, d);
+    for (int64_t after : {v, end}) {
+      bf16* scales = reinterpret_cast<bf16*>(pool.data() + page + after - cpu::kv_scale_bytes(codec, d) * kPageSlots);
+      std::fill_n(scales, cpu::kv_scale_bytes(codec, d) / 2 * kPageSlots, to_bf16(0.1f));
     }
   }
 };
@@ -165,6 +177,21 @@ void pairs(cpu::AttentionWorkspace& workspace, const Shape& shape, int depth, in
   compare(name + " + 63 hidden, spread", reps, plain, [&] { decode(spread.data(), nullptr); });
 }
 
+// n_rows rows over `depth` slots in bf16 and in int8; from 8192 slots on, one row reads pages that no cache holds.
+void coded(cpu::AttentionWorkspace& workspace, const Shape& shape, int depth, int n_rows, int reps) {
+  const int64_t min_bytes = n_rows == 1 && depth >= 8192 ? int64_t{384} << 20 : 0;
+  const Cache values(shape, depth, min_bytes), codes(shape, depth, min_bytes, 8, KvCodec::kInt8);
+  const Rows rows(n_rows, shape.n_heads, shape.head_dim);
+  size_t at = 0;
+  const auto attend = [&](const Cache& cache) {
+    const AttentionSeq seq{0, n_rows, cache.views[at++ % cache.views.size()]};
+    cpu::attention(workspace, rows.tq, {&seq, 1}, {.scale = 0.125f}, rows.tout);
+  };
+  compare(
+      std::string(shape.name) + " " + std::to_string(n_rows) + " rows of " + std::to_string(depth) + ": int8", reps,
+      [&] { attend(values); }, [&] { attend(codes); });
+}
+
 struct Decode {
   int depth, batch;
   int run = 8;  // a prefill chunk of 512 tokens fills eight pages of a head at once
@@ -252,6 +279,9 @@ int main(int argc, char** argv) {
     for (int depth : {0, 4096, 16384, 32768}) {
       if (wanted("prefill")) prefill(workspace, shape, depth, reps);
     }
+    if (wanted("coded")) coded(workspace, shape, 1024, 1, reps);
+    if (wanted("coded")) coded(workspace, shape, 32768, 1, reps);
+    if (wanted("coded")) coded(workspace, shape, 16384, 512, reps);
     if (wanted("stats")) stats(workspace, shape, 64, 2048, reps);
     if (wanted("stats")) stats(workspace, shape, 1, 32768, reps);
     if (wanted("write")) write_rows(shape, reps);

@@ -243,6 +243,28 @@ void add_scattered_shapes(std::vector<AttentionShape>& shapes) {
   }
 }
 
+// Pages of codes, alone, beside pages of values, and in both forms.
+void add_coded_shapes(std::vector<AttentionShape>& shapes) {
+  for (int32_t d : {32, 64, 80, 96, 128, 256}) {
+    shapes.push_back(
+        {.label = "int8", .seqs = {{1, 200}, {3, 90}, {40, 30}}, .group = 3, .d = d, .codecs = Codecs::kInt8});
+  }
+  for (int32_t group : {1, 4, 8}) {
+    shapes.push_back({.label = "int8", .seqs = {{1, 700}}, .group = group, .codecs = Codecs::kInt8, .logits = true});
+    shapes.push_back(
+        {.label = "mixed int8", .seqs = {{1, 700}, {17, 300}}, .group = group, .codecs = Codecs::kMixedInt8});
+  }
+  for (const SeqShape& seq : {SeqShape{1, 1500}, SeqShape{20, 1010}, SeqShape{300, 900}}) {
+    AttentionShape shape{.label = "int8 in both forms", .seqs = {seq}, .codecs = Codecs::kBornInt8};
+    shapes.push_back(shape);
+    shape.scattered = true, shape.window = 800, shape.n_sinks = 70, shape.q_sinks = true;
+    shapes.push_back(shape);
+    shape = with_everything(shape);
+    shape.codecs = Codecs::kBornInt8, shape.hidden = Hidden::kFew, shape.q_scale = 1.0f;
+    shapes.push_back(shape);
+  }
+}
+
 std::vector<AttentionShape> attention_shapes() {
   std::vector<AttentionShape> shapes;
   for (int32_t d : {32, 64, 72, 80, 96, 128}) {
@@ -294,6 +316,7 @@ std::vector<AttentionShape> attention_shapes() {
   }
   add_hidden_shapes(shapes);
   add_scattered_shapes(shapes);
+  add_coded_shapes(shapes);
   return shapes;
 }
 
@@ -318,6 +341,10 @@ std::vector<AttentionShape> stats_shapes() {
     shapes.push_back(
         {.label = "few rows weighted window 900", .seqs = {seq}, .group = 7, .weights = true, .window = 900});
     shapes.push_back({.label = "scattered weighted", .seqs = {seq}, .group = 3, .scattered = true, .weights = true});
+  }
+  for (int32_t n : {1, 6, 30}) {  // more rows of rounded queries: more weights too close to a limit to count
+    shapes.push_back({.label = "int8", .seqs = {{n, 200}}, .group = 1, .codecs = Codecs::kInt8});
+    shapes.push_back({.label = "int8 in both forms", .seqs = {{n, 1000}}, .group = 1, .codecs = Codecs::kBornInt8});
   }
   for (const Hidden hidden : {Hidden::kFew, Hidden::kPages, Hidden::kHead}) {
     for (const SeqShape& seq : {SeqShape{1, 0}, SeqShape{1, 300}, SeqShape{81, 100}}) {

@@ -81,6 +81,20 @@ inline void multiply_bf16(int sums, int a, int b) {
   }
 }
 
+// sums += a b of signed bytes, whose fours are rows of b.
+inline void multiply_bytes(int sums, int a, int b) {
+  Tile& c = configured(sums);
+  const Tile &x = configured(a), &w = configured(b);
+  CHECK(c.n_rows == x.n_rows && x.row_bytes == 4 * w.n_rows && c.row_bytes == w.row_bytes);
+  for (int64_t row = 0; row < c.n_rows; ++row) {
+    for (int64_t i = 0; i < c.row_bytes / 4; ++i) {
+      auto sum = c.at<int32_t>(row, i);
+      for (int64_t k = 0; k < x.row_bytes; ++k) sum += x.at<int8_t>(row, k) * w.at<int8_t>(k / 4, 4 * i + k % 4);
+      std::memcpy(c.rows[row] + 4 * i, &sum, sizeof(sum));
+    }
+  }
+}
+
 }  // namespace vlcache::cpu::emulated_amx
 
 #undef _tile_loadconfig
@@ -95,3 +109,4 @@ inline void multiply_bf16(int sums, int a, int b) {
 #define _tile_stored vlcache::cpu::emulated_amx::store
 #define _tile_zero vlcache::cpu::emulated_amx::zero
 #define _tile_dpbf16ps vlcache::cpu::emulated_amx::multiply_bf16
+#define _tile_dpbssd vlcache::cpu::emulated_amx::multiply_bytes

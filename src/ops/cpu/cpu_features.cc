@@ -26,10 +26,10 @@ bool may_use_amx() {
 #if defined(VLCACHE_EMULATED_AMX)  // by tests
   return true;
 #elif defined(__linux__)
-  constexpr unsigned kTiles = 1u << 24, kBf16 = 1u << 22;  // leaf 7, edx
+  constexpr unsigned kTiles = 1u << 24, kBf16 = 1u << 22, kBytes = 1u << 25;  // leaf 7, edx
   constexpr long kRequestPermission = 0x1023, kTileData = 18;
   unsigned a = 0, b = 0, c = 0, d = 0;
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kTiles) == 0 || (d & kBf16) == 0) return false;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (~d & (kTiles | kBf16 | kBytes)) != 0) return false;
   ensure_signal_stack();  // before the request, so that it is one of those that the kernel looks at
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 #else

@@ -108,7 +108,7 @@ int Strip::columns() const { return (n + kLanes - 1) / kLanes * kLanes; }
 
 Strips::Strips(const Tile& tile, const AttentionKernels& kernels, KvCodec codec) : n_rows_(tile.n_rows()) {
   const int most = kernels.strip_rows[static_cast<size_t>(codec)];
-  if (most > kStripRows && n_rows_ > kFewRows) {
+  if (is_coded(codec) || (most > kStripRows && n_rows_ > kFewRows)) {
     most_ = most;
   } else {
     // Five suit five vectors of V (head_dim 72 and 80): 25 accumulators, and V is read once.

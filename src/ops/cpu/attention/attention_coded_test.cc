@@ -217,56 +217,70 @@ INSTANTIATE_TEST_SUITE_P(Isa, CodedAttentionTest, ::testing::ValuesIn(kLevels), 
   return std::string(isa_name(info.param.isa)) + (info.param.byte_dots ? "_byte_dots" : "");
 });
 
-// Sums of whole numbers are the same on every instruction set, and so are scores and values, to the bit.
-TEST(CodedKernels, GiveTheSameBitsOnEveryInstructionSet) {
+// Scores of m rows over int8 pages, and what these scores, as weights, make of V, by one level's kernels.
+struct KernelResults {
+  std::vector<float> s, o;
+};
+KernelResults run_kernels(const Level& level, TestData& data) {
   constexpr auto kCodec = static_cast<size_t>(KvCodec::kInt8);
-  for (int d : {4, 64, 80, 256, 1024}) {
-    for (int m = 1; m <= kStripRows; ++m) {
-      const int n = 150 + m;
-      TestData data({.d = d, .group = m, .n_rows = 1, .n_slots = n, .n_kv_heads = 1, .codec = KvCodec::kInt8});
-      const KvView view = data.view();
-      const AttentionArgs args = data.args();
-      Tile tile{.kv = &view, .args = &args, .group = m, .n_tokens = 1, .n_seen = n};
-      tile.place();
-      const auto memory = [](int64_t bytes) { return Buffer(bytes); };
-      const int64_t dp = padded_dim(d);
-      std::vector<float> first_s, first_o;
+  constexpr auto kForm = static_cast<size_t>(QueryForm::kCodes);
+  const int m = data.c.group, n = data.c.n_slots, d = data.c.d;
+  const int64_t dp = padded_dim(d), q_stride = query_bytes(QueryForm::kCodes, d);
+  const AttentionKernels kernels = attention_kernels(level.isa, level.byte_dots);
+  const KvView view = data.view();
+  const AttentionArgs args = data.args();
+  Tile tile{.kv = &view, .args = &args, .group = m, .n_tokens = 1, .n_seen = n};
+  tile.place();
+  TileScratch scratch;
+  const Buffer memory(TileScratch::layout(scratch, nullptr, m, d));
+  TileScratch::layout(scratch, memory.data(), m, d);
+  pack_queries(tile, kernels, data.q_tensor(), scratch);
+  KernelResults results{std::vector<float>(static_cast<size_t>(m * kBlockColumns)),
+                        std::vector<float>(static_cast<size_t>(m * dp))};
+  for (int row = 0; row < m; row += kernels.strip_rows[kCodec]) {
+    const int rows = std::min(m - row, kernels.strip_rows[kCodec]);
+    float* s = results.s.data() + row * kBlockColumns;
+    const std::byte* v[kBlockPages] = {};
+    for (int page = 0; page * kPageSlots < n; ++page) {
+      const std::byte* k = view.page(0, page);
+      v[page] = k + kv_k_bytes(KvCodec::kInt8, d);
+      kernels.scores[kCodec]({.q = scratch.q[kForm] + row * q_stride,
+                              .q_stride = q_stride,
+                              .m = rows,
+                              .n = std::min(n - page * kPageSlots, kPageSlots),
+                              .k = k,
+                              .head_dim = d,
+                              .s = s + page * kPageSlots,
+                              .s_stride = kBlockColumns});
+    }
+    std::vector<float> p(static_cast<size_t>(rows * kBlockColumns));
+    for (int i = 0; i < rows * kBlockColumns; ++i) {
+      if (i % kBlockColumns >= n) s[i] = 0.0f;  // undefined
+      p[static_cast<size_t>(i)] = std::fabs(s[i]);
+    }
+    kernels.values[kCodec]({.p = reinterpret_cast<const std::byte*>(p.data()),
+                            .p_stride = 4 * kBlockColumns,
+                            .m = rows,
+                            .n = n,
+                            .v = v,
+                            .padded_dim = static_cast<int>(dp),
+                            .o = results.o.data() + row * dp,
+                            .o_stride = dp});
+  }
+  return results;
+}
+
+// Sums of whole numbers are the same on every instruction set, and so are scores and values, to the bit.
+TEST(CodedKernels, GiveTheSameBitsOnEveryInstructionSetWithAmx) {
+  for (int d : {4, 32, 64, 80, 96, 128, 256, 1024}) {
+    for (int m = 1; m <= 9; ++m) {
+      TestData data({.d = d, .group = m, .n_rows = 1, .n_slots = 150 + m, .n_kv_heads = 1, .codec = KvCodec::kInt8});
+      const KernelResults first = run_kernels(kLevels[0], data);
       for (const Level& level : kLevels) {
         if (!is_here(level)) continue;
-        const AttentionKernels kernels = attention_kernels(level.isa, level.byte_dots);
-        TileScratch scratch;
-        Buffer buffer = memory(TileScratch::layout(scratch, nullptr, m, d));
-        TileScratch::layout(scratch, buffer.data(), m, d);
-        pack_queries(tile, kernels, data.q_tensor(), scratch);
-        std::vector<float> s(static_cast<size_t>(m * kBlockColumns), 0.0f), o(static_cast<size_t>(m * dp), 0.0f);
-        const std::byte* v[kBlockPages] = {};
-        for (int page = 0; page * kPageSlots < n; ++page) {
-          const std::byte* k = view.page(0, page);
-          v[page] = k + kv_k_bytes(KvCodec::kInt8, d);
-          kernels.scores[kCodec]({.q = scratch.q[static_cast<size_t>(QueryForm::kCodes)],
-                                  .q_stride = query_bytes(QueryForm::kCodes, d),
-                                  .m = m,
-                                  .n = std::min(n - page * kPageSlots, kPageSlots),
-                                  .k = k,
-                                  .head_dim = d,
-                                  .s = s.data() + page * kPageSlots,
-                                  .s_stride = kBlockColumns});
-        }
-        for (int i = 0; i < m; ++i) std::fill_n(s.begin() + i * kBlockColumns + n, kBlockColumns - n, 0.0f);
-        std::vector<float> p(s.size());
-        for (size_t i = 0; i < s.size(); ++i) p[i] = std::fabs(s[i]);
-        kernels.values[kCodec]({.p = reinterpret_cast<const std::byte*>(p.data()),
-                                .p_stride = 4 * kBlockColumns,
-                                .m = m,
-                                .n = n,
-                                .v = v,
-                                .padded_dim = static_cast<int>(dp),
-                                .o = o.data(),
-                                .o_stride = dp});
-        for (int i = 0; i < m; ++i) std::fill_n(o.begin() + i * dp + d, dp - d, 0.0f);
-        if (first_s.empty()) first_s = s, first_o = o;
-        ASSERT_EQ(s, first_s) << isa_name(level.isa) << level.byte_dots << " d " << d << " rows " << m;
-        ASSERT_EQ(o, first_o) << isa_name(level.isa) << level.byte_dots << " d " << d << " rows " << m;
+        const KernelResults results = run_kernels(level, data);
+        ASSERT_EQ(results.s, first.s) << isa_name(level.isa) << level.byte_dots << " d " << d << " rows " << m;
+        ASSERT_EQ(results.o, first.o) << isa_name(level.isa) << level.byte_dots << " d " << d << " rows " << m;
       }
     }
   }

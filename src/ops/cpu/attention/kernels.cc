@@ -255,7 +255,8 @@ class Totals {
   V sums_[kCount];
 };
 
-void softmax_f32(const SoftmaxTile& t) {
+template <bool kWeighted>
+void softmax_rows(const SoftmaxTile& t) {
   const V scale = all(t.scale);
   for (int i = 0; i < t.m; ++i) {
     const float* s = t.s + i * t.s_stride;
@@ -271,13 +272,20 @@ void softmax_f32(const SoftmaxTile& t) {
     for (int j = 0; j < t.n; j += kLanes) {
       for (int k = 0; k < Totals::kCount; ++k) {
         const V e = exp2(hn::MulSub(load(s + j + k * kN), scale, top));
-        store(e, p + j + k * kN);
         totals.add(k, e);
+        V weighted = e;
+        // Unseen slots may have any weight.
+        if constexpr (kWeighted) {
+          weighted = hn::IfThenZeroElse(hn::Eq(e, all(0.0f)), hn::Mul(e, load(t.weight + j + k * kN)));
+        }
+        store(weighted, p + j + k * kN);
       }
     }
     totals.write(total);
   }
 }
+
+void softmax_f32(const SoftmaxTile& t) { t.weight != nullptr ? softmax_rows<true>(t) : softmax_rows<false>(t); }
 
 void row_sums(const SoftmaxTile& t) {
   const V scale = all(t.scale);

@@ -11,6 +11,8 @@
 
 namespace vlcache::cpu {
 
+inline constexpr int kCodedStripRows = 4;  // of coded pages: two sums for each accumulator
+inline constexpr int kCodedTileRows = 8;   // the same with AMX: a tile holds both halves
 inline constexpr int kStripRows = 6;       // 6 rows x 4 vectors of 16 slots: 24 accumulators of 32 registers
 inline constexpr int kMostStripRows = 32;  // two tiles of AMX
 inline constexpr int kBlockPages = 4;      // pages between two steps of softmax, at most
@@ -30,17 +32,19 @@ inline constexpr int kQueryForms = 4;
 
 // A row of q as whole numbers v, |v| <= kMostQuery: 15 bits, so q loses less than bf16's own rounding, and its products
 // with codes are exact in 32-bit sums (head_dim 1024 at most). Products of bytes read v as 128 high + low: [plane]
-// signed bytes of high, [plane] of low. Others read words, in each four in the order 0, 2, 1, 3. After either,
-// CodedQuery.
+// signed bytes of high, [plane] of low. Others read words, in each four in the order 0, 2, 1, 3. A CodedQuery ends the
+// row.
 struct CodedQuery {
   float scale;    // what v is multiplied by
   int32_t start;  // where sums start: products of bytes read codes as c + 128, without a sign
   int32_t unused[14] = {};
 };
 inline constexpr int kMostQuery = 127 * 128;
-constexpr int64_t query_plane(int64_t head_dim) { return (head_dim + 63) / 64 * 64; }
+constexpr int64_t query_plane(int64_t head_dim) {
+  return (head_dim + 63) / 64 * 64 + static_cast<int64_t>(sizeof(CodedQuery));
+}
 constexpr int64_t query_bytes(QueryForm form, int64_t head_dim) {
-  if (form == QueryForm::kCodes) return 2 * query_plane(head_dim) + static_cast<int64_t>(sizeof(CodedQuery));
+  if (form == QueryForm::kCodes) return 2 * query_plane(head_dim);
   return head_dim * (form == QueryForm::kF32 ? 4 : 2);
 }
 // Weights times a page's scales as whole numbers: two halves of 7 bits, so that sums over a block fit 32 bits.
@@ -63,7 +67,8 @@ struct ScoreTile {
 
 // o_i += sum_j p[i, j] v_j over j < n slots of consecutive pages.
 struct ValueTile {
-  const std::byte* p;  // [m] rows of bf16 for QueryForm::kBF16, else f32, p_stride bytes apart
+  // [m] rows of bf16 for QueryForm::kBF16, else f32, p_stride bytes apart; for codes times their scales
+  const std::byte* p;
   int64_t p_stride;
   int m;
   int n;
@@ -148,6 +153,23 @@ struct AttentionKernels {
 
 // The fastest kernels that `isa` allows; byte_dots: with products of bytes, which the CPU must have.
 AttentionKernels attention_kernels(Isa isa, bool byte_dots);
+
+// sums[i, j] = sum of a[i, c] b[c / 4, j, c % 4], bytes with signs, over the 64 c of each part of a and b but the last,
+// which has `last`, a multiple of 4: for products of tiles of bytes (AMX).
+struct ByteTiles {
+  const std::byte* a;  // [n_rows, 64 n_parts], a_stride bytes apart
+  int64_t a_stride;
+  int n_rows;                 // 16 at most
+  const std::byte* const* b;  // [n_parts] of [16, n, 4], b_stride bytes apart
+  int64_t b_stride;
+  int n_parts;
+  int last;
+  int n;          // 16, 32, 48 or 64
+  int32_t* sums;  // [n_rows, 64]
+  const std::byte* prefetch;
+  int prefetch_total;  // cache lines
+};
+void multiply_bytes_amx(const ByteTiles& t);
 
 // Adds the kernels for coded pages (kernels_coded.cc).
 void use_coded(AttentionKernels& kernels, Isa isa, bool byte_dots);

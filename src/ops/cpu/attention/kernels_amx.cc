@@ -187,6 +187,56 @@ void values_tiles(const ValueTile& t, int n) {
   }
 }
 
+// Products of bytes, up to four tiles of columns. Tiles: 0 to 3 sums, 4 left operand, 5 right operand; 6 and 7 the same
+// for a last part that is no whole one.
+template <int kTiles>
+void multiply_bytes(const ByteTiles& t) {
+  zero_sums();
+  const bool rest = t.last < 64;
+  const std::byte* next = t.prefetch;
+  const int lines = next != nullptr ? (t.prefetch_total + t.n_parts - 1) / t.n_parts : 0;
+  for (int part = 0; part < t.n_parts - (rest ? 1 : 0); ++part, next += 64 * lines) {
+    const std::byte* b = t.b[part];
+    _tile_loadd(4, t.a + 64 * part, t.a_stride);
+    _tile_loadd(5, b, t.b_stride);
+    _tile_dpbssd(0, 4, 5);
+    if constexpr (kTiles > 1) {
+      prefetch(next, lines / 2);
+      _tile_loadd(5, b + 64, t.b_stride);
+      _tile_dpbssd(1, 4, 5);
+    }
+    if constexpr (kTiles > 2) {
+      _tile_loadd(5, b + 128, t.b_stride);
+      _tile_dpbssd(2, 4, 5);
+    }
+    prefetch(next + (kTiles > 1 ? 64 * (lines / 2) : 0), kTiles > 1 ? lines - lines / 2 : lines);
+    if constexpr (kTiles > 3) {
+      _tile_loadd(5, b + 192, t.b_stride);
+      _tile_dpbssd(3, 4, 5);
+    }
+  }
+  if (rest) {
+    const std::byte* b = t.b[t.n_parts - 1];
+    prefetch(next, lines);
+    _tile_loadd(6, t.a + 64 * (t.n_parts - 1), t.a_stride);
+    _tile_loadd(7, b, t.b_stride);
+    _tile_dpbssd(0, 6, 7);
+    if constexpr (kTiles > 1) {
+      _tile_loadd(7, b + 64, t.b_stride);
+      _tile_dpbssd(1, 6, 7);
+    }
+    if constexpr (kTiles > 2) {
+      _tile_loadd(7, b + 128, t.b_stride);
+      _tile_dpbssd(2, 6, 7);
+    }
+    if constexpr (kTiles > 3) {
+      _tile_loadd(7, b + 192, t.b_stride);
+      _tile_dpbssd(3, 6, 7);
+    }
+  }
+  store_strip<kTiles>(reinterpret_cast<float*>(t.sums), 4 * 64);
+}
+
 AttentionKernels avx512() {
   AttentionKernels kernels{};
   use_avx512bf16(kernels);
@@ -225,6 +275,28 @@ void values_of_any(const ValueTile& t) {
 }
 
 }  // namespace
+
+void multiply_bytes_amx(const ByteTiles& t) {
+  AmxShape shape;
+  for (int tile = 0; tile <= 4; ++tile) shape.set(tile, t.n_rows);
+  shape.set(5, 16);
+  if (t.last < 64) {
+    shape.set(6, t.n_rows, t.last);
+    shape.set(7, t.last / 4);
+  }
+  use_tiles(shape);
+  read_by_tiles(t.a);
+  switch (t.n / 16) {
+    case 1:
+      return multiply_bytes<1>(t);
+    case 2:
+      return multiply_bytes<2>(t);
+    case 3:
+      return multiply_bytes<3>(t);
+    default:
+      return multiply_bytes<4>(t);
+  }
+}
 
 void use_amx(AttentionKernels& kernels) {
   kernels.strip_rows[kCodec] = kMostStripRows;

@@ -196,7 +196,8 @@ inline __m512 weighted(__m512 p, const float* weight) {
   return _mm512_maskz_mul_ps(seen, p, _mm512_loadu_ps(weight));
 }
 
-template <bool kWeighted>
+// To bf16, or f32.
+template <bool kWeighted, bool kToF32>
 void softmax_of(const SoftmaxTile& t) {
   const __m512 scale = _mm512_set1_ps(t.scale);
   for (int i = 0; i < t.m; ++i) {
@@ -218,19 +219,28 @@ void softmax_of(const SoftmaxTile& t) {
       __m512 b = exp2(_mm512_fmsub_ps(_mm512_loadu_ps(s + j + 16), scale, top));
       total = _mm512_add_ps(total, _mm512_add_ps(a, b));
       if constexpr (kWeighted) a = weighted(a, t.weight + j), b = weighted(b, t.weight + j + 16);
-      _mm512_storeu_si512(p + 2 * j, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a)));
+      if constexpr (kToF32) {
+        _mm512_storeu_ps(p + 4 * j, a);
+        _mm512_storeu_ps(p + 4 * j + 64, b);
+      } else {
+        _mm512_storeu_si512(p + 2 * j, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a)));
+      }
     }
     if (j < t.n) {
       __m512 a = exp2(_mm512_fmsub_ps(_mm512_loadu_ps(s + j), scale, top));
       total = _mm512_add_ps(total, a);
       if constexpr (kWeighted) a = weighted(a, t.weight + j);
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 2 * j), reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(a)));
+      if constexpr (kToF32) {
+        _mm512_storeu_ps(p + 4 * j, a);
+      } else {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 2 * j), reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(a)));
+      }
     }
     _mm512_storeu_ps(t.total + 16 * i, total);
   }
 }
 
-void softmax(const SoftmaxTile& t) { t.weight != nullptr ? softmax_of<true>(t) : softmax_of<false>(t); }
+void softmax(const SoftmaxTile& t) { t.weight != nullptr ? softmax_of<true, false>(t) : softmax_of<false, false>(t); }
 
 // Signed bytes kByte and kByte + 1 of every lane as a pair of bf16: whole numbers up to 127 have its 8 bits.
 template <int kByte>
@@ -343,6 +353,7 @@ void use_avx512bf16(AttentionKernels& kernels) {
   kernels.scores[kCodec] = scores;
   kernels.softmax[kCodec] = softmax;
   kernels.values[kCodec] = values;
+  kernels.softmax[static_cast<size_t>(KvCodec::kInt8)] = softmax_of<true, true>;
   kernels.widen = nullptr;
   kernels.code_values = code_values;
   kernels.row_sums = row_sums;

@@ -76,12 +76,34 @@ struct ByteDots {
     sums[1] = byte_dot(sums[1], row.low, codes);
   }
   static HWY_INLINE I32Vec total(const I32Vec (&sums)[kSums]) { return hn::Add(hn::ShiftLeft<7>(sums[0]), sums[1]); }
-  // v [kN], 0 .. kMostWeight, to its two halves.
-  static HWY_INLINE void store_weights(I32Vec v, std::byte* codes, int64_t plane, int at) {
-    const hn::Rebind<uint8_t, D> d8;
-    hn::StoreU(hn::DemoteTo(d8, hn::ShiftRight<7>(v)), d8, reinterpret_cast<uint8_t*>(codes + at));
-    hn::StoreU(hn::DemoteTo(d8, hn::And(v, hn::Set(I32Tag(), 127))), d8,
-               reinterpret_cast<uint8_t*>(codes + plane + at));
+  // Bytes of words a, b, c, d in this order.
+  static HWY_INLINE U32Vec bytes_of(I32Vec a, I32Vec b, I32Vec c, I32Vec d) {
+    // Instructions pack within blocks of 128 bits: then fours of each vector are one vector's apart.
+#if HWY_TARGET == HWY_AVX2
+    const __m256i packed = _mm256_packus_epi16(_mm256_packs_epi32(a.raw, b.raw), _mm256_packs_epi32(c.raw, d.raw));
+    return U32Vec{_mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7))};
+#else
+    const __m512i packed = _mm512_packus_epi16(_mm512_packs_epi32(a.raw, b.raw), _mm512_packs_epi32(c.raw, d.raw));
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    return U32Vec{_mm512_permutexvar_epi32(order, packed)};
+#endif
+  }
+  // v = factor p [n], 0 .. kMostWeight, as its two halves; up to a page's end they are 0.
+  static HWY_INLINE void store_weights(const float* p, int n, float factor, std::byte* codes) {
+    const hn::Repartition<uint8_t, D> d8;
+    const I32Vec low = hn::Set(I32Tag(), 127);
+    for (int j = 0; j < n; j += 4 * kN) {
+      I32Vec v[4];
+      for (int i = 0; i < 4; ++i) {
+        const int at = j + i * kN;
+        v[i] = at < n ? hn::NearestInt(hn::Mul(load(p + at), all(factor))) : hn::Zero(I32Tag());
+      }
+      const U32Vec whole =
+          bytes_of(hn::ShiftRight<7>(v[0]), hn::ShiftRight<7>(v[1]), hn::ShiftRight<7>(v[2]), hn::ShiftRight<7>(v[3]));
+      const U32Vec rest = bytes_of(hn::And(v[0], low), hn::And(v[1], low), hn::And(v[2], low), hn::And(v[3], low));
+      hn::StoreU(hn::BitCast(d8, whole), d8, reinterpret_cast<uint8_t*>(codes) + j);
+      hn::StoreU(hn::BitCast(d8, rest), d8, reinterpret_cast<uint8_t*>(codes) + kBlockColumns + j);
+    }
   }
 };
 #endif
@@ -110,13 +132,17 @@ struct WordDots {
   }
   static HWY_INLINE void add_v(I32Vec (&sums)[kSums], const Codes& codes, const Row& row) { add_k(sums, codes, row); }
   static HWY_INLINE I32Vec total(const I32Vec (&sums)[kSums]) { return sums[0]; }
-  // In each four words in the order 0, 2, 1, 3: lanes 0 and 1 with lanes 2 and 3 in their high halves.
-  static HWY_INLINE void store_weights(I32Vec v, std::byte* codes, int64_t, int at) {
+  // v = factor p [n], 0 .. kMostWeight, as words.
+  static HWY_INLINE void store_weights(const float* p, int n, float factor, std::byte* codes) {
     const hn::Repartition<uint64_t, D> d64;
     const hn::Half<decltype(d64)> half;
-    const auto pairs = hn::BitCast(d64, hn::Or(v, hn::ShiftLeft<16>(hn::Shuffle1032(v))));
-    hn::StoreU(hn::LowerHalf(half, hn::ConcatEven(d64, pairs, pairs)), half,
-               reinterpret_cast<uint64_t*>(codes + 2 * at));
+    for (int j = 0; j < n; j += kN) {
+      // In each four words in the order 0, 2, 1, 3: lanes 0 and 1 with lanes 2 and 3 in their high halves.
+      const I32Vec v = hn::NearestInt(hn::Mul(load(p + j), all(factor)));
+      const auto pairs = hn::BitCast(d64, hn::Or(v, hn::ShiftLeft<16>(hn::Shuffle1032(v))));
+      hn::StoreU(hn::LowerHalf(half, hn::ConcatEven(d64, pairs, pairs)), half,
+                 reinterpret_cast<uint64_t*>(codes + 2 * j));
+    }
   }
 };
 #else
@@ -143,12 +169,14 @@ struct WordDots {
   }
   static HWY_INLINE void add_v(I32Vec (&sums)[kSums], const Codes& codes, const Row& row) { add_k(sums, codes, row); }
   static HWY_INLINE I32Vec total(const I32Vec (&sums)[kSums]) { return sums[0]; }
-  static HWY_INLINE void store_weights(I32Vec v, std::byte* codes, int64_t, int at) {
-    int32_t lanes[kN];
-    hn::StoreU(v, I32Tag(), lanes);
+  static HWY_INLINE void store_weights(const float* p, int n, float factor, std::byte* codes) {
     auto* words = reinterpret_cast<int16_t*>(codes);
     constexpr int kOrder[4] = {0, 2, 1, 3};
-    for (int i = at; i < at + kN; ++i) words[i / 4 * 4 + kOrder[i % 4]] = static_cast<int16_t>(lanes[i - at]);
+    for (int j = 0; j < n; j += kN) {
+      int32_t lanes[kN];
+      hn::StoreU(hn::NearestInt(hn::Mul(load(p + j), all(factor))), I32Tag(), lanes);
+      for (int i = j; i < j + kN; ++i) words[i / 4 * 4 + kOrder[i % 4]] = static_cast<int16_t>(lanes[i - j]);
+    }
   }
 };
 #endif
@@ -167,7 +195,8 @@ void scores_rows(const ScoreTile& t) {
   const int64_t plane = query_plane(t.head_dim);
   const auto* scales = reinterpret_cast<const bf16*>(t.k + int64_t{kPageSlots} * t.head_dim);
   CodedQuery query[MR];
-  for (int i = 0; i < MR; ++i) std::memcpy(&query[i], t.q + i * t.q_stride + 2 * plane, sizeof(CodedQuery));
+  for (int i = 0; i < MR; ++i)
+    std::memcpy(&query[i], t.q + (i + 1) * t.q_stride - sizeof(CodedQuery), sizeof(CodedQuery));
   for (int column = 0; column < t.n; column += NR * kN) {
     I32Vec sums[MR][NR][Dots::kSums];
     for (int i = 0; i < MR; ++i) {
@@ -197,41 +226,33 @@ void scores_rows(const ScoreTile& t) {
   }
 }
 
-// A strip's weights times the scales of V as whole numbers, relative to the largest of each row.
+// A strip's weights as whole numbers, relative to the largest of each row.
+template <int kRows>
 struct WholeWeights {
-  alignas(64) std::byte codes[kStripRows][2 * kBlockColumns];  // as a CodedQuery's: halves in two planes, or words
-  float unit[kStripRows];                                      // what 1 is worth
+  alignas(64) std::byte codes[kRows][2 * kBlockColumns];  // as a CodedQuery's: halves in two planes, or words
+  float unit[kRows];                                      // what 1 is worth
 };
 
-template <class Dots>
-void weigh(const ValueTile& t, int i, WholeWeights& to) {
+template <class Dots, int kRows>
+void weigh(const ValueTile& t, int i, WholeWeights<kRows>& to) {
   const float* p = reinterpret_cast<const float*>(t.p + i * t.p_stride);
   const int n = (t.n + kLanes - 1) / kLanes * kLanes;
-  alignas(64) float weights[kBlockColumns];
-  I32Vec most = hn::Zero(I32Tag());  // as bits, which are in the order of their values, NaN above all
-  for (int begin = 0; begin < n; begin += kPageSlots) {
-    const auto* scales = reinterpret_cast<const bf16*>(t.v[begin / kPageSlots] + int64_t{kPageSlots} * t.padded_dim);
-    for (int j = 0; j < std::min(n - begin, kPageSlots); j += kN) {
-      const V x = load(p + begin + j), weight = hn::Mul(x, load_f32(scales + j));
-      // Slots that the row does not see may have any scale.
-      const V seen = hn::IfThenZeroElse(hn::Eq(x, all(0.0f)), hn::Abs(weight));
-      store(seen, weights + begin + j);
-      most = hn::Max(most, hn::BitCast(I32Tag(), seen));
-    }
-  }
+  I32Vec most = hn::Zero(I32Tag());  // bits without the sign, which are in the order of their values, NaN above all
+  const I32Vec no_sign = hn::Set(I32Tag(), 0x7fffffff);
+  for (int j = 0; j < n; j += kN) most = hn::Max(most, hn::And(hn::BitCast(I32Tag(), load(p + j)), no_sign));
   const float largest = std::bit_cast<float>(hn::GetLane(hn::MaxOfLanes(I32Tag(), most)));
   constexpr float kLeast = 1e-30f;  // below it, 1 / largest is no number
   const bool some = largest >= kLeast && largest <= std::numeric_limits<float>::max();
   to.unit[i] = largest < kLeast ? 0.0f : largest / static_cast<float>(kMostWeight);
-  const V factor = all(some ? static_cast<float>(kMostWeight) / largest : 0.0f);
-  for (int j = 0; j < n; j += kN) {
-    const V whole = some ? hn::Mul(load(weights + j), factor) : hn::Zero(D());
-    Dots::store_weights(hn::NearestInt(whole), to.codes[i], kBlockColumns, j);
+  if (!some) {
+    std::memset(to.codes[i], 0, sizeof(to.codes[i]));
+    return;
   }
+  Dots::store_weights(p, n, static_cast<float>(kMostWeight) / largest, to.codes[i]);
 }
 
 template <class Dots, int MR, int NR>
-HWY_INLINE void values_columns(const ValueTile& t, const WholeWeights& w, int column) {
+HWY_INLINE void values_columns(const ValueTile& t, const WholeWeights<MR>& w, int column) {
   I32Vec sums[MR][NR][Dots::kSums];
   for (int i = 0; i < MR; ++i) {
     for (int j = 0; j < NR; ++j) {
@@ -265,7 +286,7 @@ HWY_INLINE void values_columns(const ValueTile& t, const WholeWeights& w, int co
 template <class Dots, int MR>
 void values_rows(const ValueTile& t) {
   constexpr int NR = vectors<Dots, MR>();
-  WholeWeights w;
+  WholeWeights<MR> w;
   for (int i = 0; i < MR; ++i) weigh<Dots>(t, i, w);
   int column = 0;
   for (; column + NR * kN <= t.padded_dim; column += NR * kN) values_columns<Dots, MR, NR>(t, w, column);
@@ -284,12 +305,8 @@ void scores_coded(const ScoreTile& t) {
       return scores_rows<Dots, 2>(t);
     case 3:
       return scores_rows<Dots, 3>(t);
-    case 4:
-      return scores_rows<Dots, 4>(t);
-    case 5:
-      return scores_rows<Dots, 5>(t);
     default:
-      return scores_rows<Dots, 6>(t);
+      return scores_rows<Dots, kCodedStripRows>(t);
   }
 }
 
@@ -302,14 +319,79 @@ void values_coded(const ValueTile& t) {
       return values_rows<Dots, 2>(t);
     case 3:
       return values_rows<Dots, 3>(t);
-    case 4:
-      return values_rows<Dots, 4>(t);
-    case 5:
-      return values_rows<Dots, 5>(t);
     default:
-      return values_rows<Dots, 6>(t);
+      return values_rows<Dots, kCodedStripRows>(t);
   }
 }
+
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_AVX2
+// Products of tiles of bytes, which cost the same for one row and eight: of more rows than byte dots are faster for.
+constexpr int kFewTileRows = 4;
+constexpr int kMostParts = 1024 / 64;
+
+void scores_by_tiles(const ScoreTile& t) {
+  if (t.m <= kFewTileRows) return scores_coded<ByteDots>(t);
+  const int64_t plane = query_plane(t.head_dim);
+  alignas(64) int32_t sums[2 * kCodedTileRows][kPageSlots];
+  const std::byte* k[kMostParts];
+  const int n_parts = (t.head_dim + 63) / 64, n = (t.n + kLanes - 1) / kLanes * kLanes;
+  for (int i = 0; i < n_parts; ++i) k[i] = t.k + int64_t{64} * kPageSlots * i;
+  multiply_bytes_amx({.a = t.q,
+                      .a_stride = plane,
+                      .n_rows = 2 * t.m,
+                      .b = k,
+                      .b_stride = 4 * kPageSlots,
+                      .n_parts = n_parts,
+                      .last = t.head_dim - 64 * (n_parts - 1),
+                      .n = n,
+                      .sums = sums[0],
+                      .prefetch = t.prefetch,
+                      .prefetch_total = t.prefetch_total});
+  const auto* scales = reinterpret_cast<const bf16*>(t.k + int64_t{kPageSlots} * t.head_dim);
+  for (int i = 0; i < t.m; ++i) {
+    CodedQuery query;
+    std::memcpy(&query, t.q + (i + 1) * t.q_stride - sizeof(query), sizeof(query));
+    for (int j = 0; j < n; j += kN) {
+      const I32Vec high = hn::Load(I32Tag(), &sums[2 * i][j]), low = hn::Load(I32Tag(), &sums[2 * i + 1][j]);
+      const V sum = hn::ConvertTo(D(), hn::Add(hn::ShiftLeft<7>(high), low));
+      store(hn::Mul(hn::Mul(sum, all(query.scale)), load_f32(scales + j)), t.s + i * t.s_stride + j);
+    }
+  }
+}
+
+void values_by_tiles(const ValueTile& t) {
+  if (t.m <= kFewTileRows) return values_coded<ByteDots>(t);
+  WholeWeights<kCodedTileRows> w;
+  for (int i = 0; i < t.m; ++i) weigh<ByteDots>(t, i, w);
+  alignas(64) int32_t sums[2 * kCodedTileRows][64];
+  const int n_parts = (t.n + kPageSlots - 1) / kPageSlots;
+  for (int column = 0; column < t.padded_dim; column += 64) {
+    const std::byte* v[kBlockPages];
+    for (int i = 0; i < n_parts; ++i) v[i] = t.v[i] + 4 * column;
+    const int n = std::min(t.padded_dim - column, 64);
+    const bool first = column == 0 && t.prefetch != nullptr;
+    multiply_bytes_amx({.a = w.codes[0],
+                        .a_stride = kBlockColumns,
+                        .n_rows = 2 * t.m,
+                        .b = v,
+                        .b_stride = int64_t{4} * t.padded_dim,
+                        .n_parts = n_parts,
+                        .last = 64,
+                        .n = n,
+                        .sums = sums[0],
+                        .prefetch = first ? t.prefetch[0] : nullptr,
+                        .prefetch_total = t.prefetch_total});
+    for (int i = 0; i < t.m; ++i) {
+      float* o = t.o + i * t.o_stride + column;
+      for (int j = 0; j < n; j += kN) {
+        const I32Vec high = hn::Load(I32Tag(), &sums[2 * i][j]), low = hn::Load(I32Tag(), &sums[2 * i + 1][j]);
+        const V sum = hn::ConvertTo(D(), hn::Add(hn::ShiftLeft<7>(high), low));
+        store(hn::MulAdd(sum, all(w.unit[i]), load(o + j)), o + j);
+      }
+    }
+  }
+}
+#endif
 
 // The lane that the butterfly of stride kStride pairs with each lane.
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
@@ -379,6 +461,7 @@ void fill(AttentionKernels* kernels) {
   kernels->scores[kCodec] = scores_coded<Dots>;
   kernels->values[kCodec] = values_coded<Dots>;
   kernels->softmax[kCodec] = kernels->softmax[static_cast<size_t>(KvCodec::kF32)];
+  kernels->strip_rows[kCodec] = kCodedStripRows;
   kernels->code_halves = Dots::kSums == 2;
   kernels->rotate = rotate;
   kernels->scale_columns = scale_columns;
@@ -390,6 +473,14 @@ void fill_bytes(AttentionKernels* kernels) { fill<ByteDots>(kernels); }
 #else
 void fill_bytes(AttentionKernels*) {}  // never called
 #endif
+void fill_tiles([[maybe_unused]] AttentionKernels* kernels) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_AVX2
+  constexpr size_t kCodec = static_cast<size_t>(KvCodec::kInt8);
+  kernels->strip_rows[kCodec] = kCodedTileRows;
+  kernels->scores[kCodec] = scores_by_tiles;
+  kernels->values[kCodec] = values_by_tiles;
+#endif
+}
 
 }  // namespace
 }  // namespace vlcache::cpu::HWY_NAMESPACE
@@ -399,10 +490,12 @@ HWY_AFTER_NAMESPACE();
 namespace vlcache::cpu {
 HWY_EXPORT(fill_words);
 HWY_EXPORT(fill_bytes);
+HWY_EXPORT(fill_tiles);
 
 void use_coded(AttentionKernels& kernels, Isa isa, bool byte_dots) {
-  if (byte_dots) return VLCACHE_SIMD(isa, fill_bytes)(&kernels);
-  VLCACHE_SIMD(isa, fill_words)(&kernels);
+  if (!byte_dots) return VLCACHE_SIMD(isa, fill_words)(&kernels);
+  VLCACHE_SIMD(isa, fill_bytes)(&kernels);
+  if (isa >= Isa::kAmxBf16) VLCACHE_SIMD(isa, fill_tiles)(&kernels);
 }
 
 }  // namespace vlcache::cpu

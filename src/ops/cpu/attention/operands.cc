@@ -32,7 +32,7 @@ void code_query(const float* x, int64_t d, float unit, bool halves, std::byte* y
   CodedQuery query{.scale = factor > 0 ? unit * most / static_cast<float>(kMostQuery) : 0.0f, .start = 0};
   if (!(other == 0.0f)) {  // some value is not finite: the row becomes NaN
     query.scale = std::numeric_limits<float>::quiet_NaN();
-    std::memcpy(y + 2 * plane, &query, sizeof query);
+    std::memcpy(y + 2 * plane - sizeof query, &query, sizeof query);
     return;
   }
   int32_t sum = 0;
@@ -52,7 +52,7 @@ void code_query(const float* x, int64_t d, float unit, bool halves, std::byte* y
       words[i / 4 * 4 + kOrder[i % 4]] = static_cast<int16_t>(x[i] * factor + kToWhole - kToWhole);
     }
   }
-  std::memcpy(y + 2 * plane, &query, sizeof query);
+  std::memcpy(y + 2 * plane - sizeof query, &query, sizeof query);
 }
 
 // One row of q, of its dtype, to a form.
@@ -132,6 +132,11 @@ void load_block(const Walk& walk, const TileScratch& scratch, bool values, Block
   const int64_t d = walk.tile().kv->head_dim, dp = padded_dim(d);
   const bool many = walk.tile().n_rows() > kFewRows;
   std::byte* to = scratch.wide;
+  if (block.rotated() && values) {
+    const int64_t codes = dp * kPageSlots;
+    for (int i = 0; i < block.n_pages; ++i) read_scales(block.v[i] + codes, scratch.v_scale + i * kPageSlots);
+    block.v_scale = scratch.v_scale;
+  }
   if (is_coded(block.codec) && block.query == QueryForm::kF32) {
     for (int i = 0; i < block.n_pages; ++i, to += kv_page_bytes(KvCodec::kF32, d)) {
       decode_page({const_cast<std::byte*>(block.k[i]), block.codec, d}, to);
@@ -147,10 +152,9 @@ void load_block(const Walk& walk, const TileScratch& scratch, bool values, Block
       block.k[i] = to;
       if (!values) continue;
       kernels.code_values(block.v[i], kPageSlots / 4, dp, v);
-      read_scales(block.v[i] + dp * kPageSlots, scratch.v_scale + i * kPageSlots);
       block.v[i] = v;
     }
-    block.k_scale = scratch.k_scale, block.v_scale = scratch.v_scale;
+    block.k_scale = scratch.k_scale;
     block.codec = KvCodec::kBF16;
   } else if (block.codec == KvCodec::kBF16 && kernels.widen != nullptr && many) {
     for (int i = 0; i < block.n_pages; ++i, to += kv_page_bytes(KvCodec::kF32, d)) {

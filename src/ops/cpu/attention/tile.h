@@ -86,7 +86,7 @@ struct Block {
   bool biased = false;           // some slot that is not hidden has a bias
   const std::byte* k[kBlockPages];
   const std::byte* v[kBlockPages];
-  // Of codes that load_block made bf16: what they are still to be multiplied by, [64] a page in k's case, [256] in v's.
+  // [kBlockColumns] factors of scores, of codes that load_block made bf16, and of weights, of all codes; null: 1.
   const float* k_scale = nullptr;
   const float* v_scale = nullptr;
 
