@@ -6,7 +6,7 @@
 #                  all-threads  these and those of the server and of the engine beside tiers: `make tsan`
 #                  OFF      none
 set(kernel_tests
-  "/ops/" "/tests/" "base/numeric/row_codec_test" "policy/attention_fit/" "cache/sweep_allocations_test" "store/disk/syscalls_test"
+  "/ops/" "/tests/" "base/numeric/kv_codec_test" "policy/attention_fit/" "cache/sweep_allocations_test" "store/disk/syscalls_test"
   "/model/(model|text_decoder|rope)_test" "/model/weights/"
   "/engine/(every_.*|policy|decode_allocations)_test" "/engine/hooks/" "/engine/reuse/(loaded_image_source|kept_images)_test"
   "/engine/sequence/(steps|streaming|row_dropping|window_recompute)_test" "/engine/scheduler/(encoding|scheduler|image_selection)_test")

@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
 #include <random>
 #include <vector>
+
+#include "base/numeric/kv_codec_kernels.h"
 
 namespace vlcache {
 namespace {
@@ -163,6 +166,164 @@ TEST(KvCodec, NonFiniteValuesMakeTheirGroupNan) {
     }
   }
 }
+
+// What every CodecKernels must give, bit for bit: stage by stage, value by value.
+namespace plain {
+
+void rotate(std::vector<float>& x) {
+  const int64_t block = rotation_block(std::ssize(x));
+  for (int64_t stride = block / 2; stride > 0; stride /= 2) {
+    for (size_t i = 0; i < x.size(); ++i) {
+      if ((static_cast<int64_t>(i) & stride) != 0) continue;
+      float &a = x[i], &b = x[i + static_cast<size_t>(stride)];
+      const float sum = a + b, difference = a - b;
+      a = sum, b = difference;
+    }
+  }
+}
+
+std::vector<std::byte> packed(CodeBits bits, bf16 scale, const std::vector<int>& codes) {
+  std::vector<std::byte> group{static_cast<std::byte>(scale.bits & 255), static_cast<std::byte>(scale.bits >> 8)};
+  for (size_t i = 0; i < codes.size(); i += bits == CodeBits::k8 ? 1 : 2) {
+    const int high = bits == CodeBits::k4 && i + 1 < codes.size() ? codes[i + 1] : 0;
+    group.push_back(static_cast<std::byte>(bits == CodeBits::k8 ? codes[i] : (codes[i] & 15) | high * 16));
+  }
+  return group;
+}
+
+std::vector<std::byte> encode(CodeBits bits, std::vector<float> x) {
+  rotate(x);
+  const float top = bits == CodeBits::k8 ? 127 : 7;
+  const bool finite = std::ranges::all_of(x, [](float value) { return std::isfinite(value); });
+  float most = 0;
+  for (const float value : x) most = std::max(most, std::abs(value));
+  const bf16 scale =
+      finite ? bf16{static_cast<uint16_t>((std::bit_cast<uint32_t>(most / top) + 0xffff) >> 16)} : to_bf16(NAN);
+  std::vector<int> codes;
+  for (const float value : x) {
+    const float code = to_float(scale) > 0 ? std::nearbyint(value / to_float(scale)) : 0;
+    codes.push_back(static_cast<int>(std::clamp(code, -top, top)));
+  }
+  return packed(bits, scale, codes);
+}
+
+std::vector<float> decode(bf16 scale, const std::vector<int>& codes) {
+  std::vector<float> x(codes.begin(), codes.end());
+  rotate(x);
+  for (float& value : x) value *= to_float(scale) / static_cast<float>(rotation_block(std::ssize(x)));
+  return x;
+}
+
+}  // namespace plain
+
+std::vector<std::byte> encoded_by(const CodecKernels& kernels, CodeBits bits, const std::vector<float>& x) {
+  const int64_t n = std::ssize(x);
+  std::vector<std::byte> group(static_cast<size_t>(2 + (bits == CodeBits::k8 ? n : (n + 1) / 2)), std::byte{0x55});
+  kernels.encode(bits, x.data(), n, group.data());
+  return group;
+}
+
+class KvCodecKernels : public testing::TestWithParam<const CodecKernels*> {
+ protected:
+  const CodecKernels& kernels = *GetParam();
+};
+
+TEST_P(KvCodecKernels, EncodeAsPlainLoops) {
+  for (const int64_t n :
+       {1, 2, 3, 4, 6, 8, 9, 16, 20, 24, 30, 32, 40, 48, 63, 64, 66, 72, 80, 96, 128, 160, 192, 256, 384, 768, 1024}) {
+    for (const int exponent : {0, -150, -146, -140, -133, -130, -126, -105, -98, 30, 96, 104, 119, 124}) {
+      std::vector<float> x = random_values(n, static_cast<uint32_t>(n - exponent));
+      for (float& value : x) value = std::ldexp(value, exponent);
+      for (const CodeBits bits : {CodeBits::k8, CodeBits::k4}) {
+        EXPECT_EQ(encoded_by(kernels, bits, x), plain::encode(bits, x)) << n << " values, 2^" << exponent;
+      }
+    }
+    for (const float odd : {0.0f, -0.0f, 1.0f, INFINITY, -INFINITY, NAN, 1e-45f, 3.4e38f}) {
+      std::vector<float> x(static_cast<size_t>(n), 0);
+      x.back() = odd;
+      for (const CodeBits bits : {CodeBits::k8, CodeBits::k4}) {
+        EXPECT_EQ(encoded_by(kernels, bits, x), plain::encode(bits, x)) << n << " values, the last " << odd;
+      }
+    }
+  }
+}
+
+// The values next to every half of every scale's step, where a quotient that is off by one bit is another code. An odd
+// number of values is not rotated.
+TEST_P(KvCodecKernels, RoundsAsPlainLoops) {
+  for (int mantissa = 0; mantissa < 128; ++mantissa) {
+    const float scale = to_float(bf16{static_cast<uint16_t>(0x3f80 | mantissa)});
+    for (const CodeBits bits : {CodeBits::k8, CodeBits::k4}) {
+      const int top = bits == CodeBits::k8 ? 127 : 7;
+      std::vector<float> x{scale * static_cast<float>(top)};
+      for (int half = 0; half < top; ++half) {
+        const float value = scale * (static_cast<float>(half) + 0.5f);
+        for (int off = -3; off <= 3; ++off) {
+          x.push_back(std::bit_cast<float>(std::bit_cast<int32_t>(value) + off) * (off % 2 == 0 ? 1.0f : -1.0f));
+        }
+      }
+      if (x.size() % 2 == 0) x.push_back(0);
+      ASSERT_LE(std::ssize(x), kMaxCodedHead);
+      ASSERT_EQ(encoded_by(kernels, bits, x), plain::encode(bits, x)) << scale;
+    }
+  }
+}
+
+TEST_P(KvCodecKernels, DecodeAsPlainLoops) {
+  std::mt19937 random(3);
+  for (const int64_t n :
+       {1, 2, 3, 4, 6, 8, 9, 16, 20, 24, 30, 32, 40, 48, 63, 64, 66, 72, 80, 96, 128, 160, 192, 256, 384, 768, 1024}) {
+    for (const CodeBits bits : {CodeBits::k8, CodeBits::k4}) {
+      const int least = bits == CodeBits::k8 ? -128 : -8;
+      std::vector<int> codes;
+      for (int64_t i = 0; i < n; ++i)
+        codes.push_back(least + static_cast<int>(random() % static_cast<uint32_t>(-2 * least)));
+      for (const float scale : {0.0f, 1.0f, 0.7f, 1e-39f, 1e37f, NAN}) {
+        const bf16 stored = to_bf16(scale);
+        std::vector<float> x(static_cast<size_t>(n + 1), 55), expected = plain::decode(stored, codes);
+        kernels.decode(bits, plain::packed(bits, stored, codes).data(), n, x.data());
+        EXPECT_EQ(x.back(), 55) << "written past the end";
+        for (size_t i = 0; i < expected.size(); ++i) {
+          if (std::isnan(expected[i])) {
+            EXPECT_TRUE(std::isnan(x[i]));
+          } else {
+            ASSERT_EQ(std::bit_cast<uint32_t>(x[i]), std::bit_cast<uint32_t>(expected[i])) << n << " " << i;
+          }
+        }
+      }
+      std::vector<float> x(codes.begin(), codes.end()), expected = x;
+      kernels.rotate(x.data(), n, x.data());
+      plain::rotate(expected);
+      EXPECT_EQ(x, expected);
+    }
+  }
+}
+
+// Every upper half of a float, with lower halves around the middle.
+TEST_P(KvCodecKernels, RoundsAsToBf16) {
+  std::vector<float> x;
+  for (uint32_t high = 0; high < 0x10000; ++high) {
+    for (const uint32_t low : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu})
+      x.push_back(std::bit_cast<float>(high << 16 | low));
+  }
+  std::vector<bf16> y(x.size());
+  std::vector<float> wide(x.size());
+  kernels.round(x.data(), std::ssize(x), y.data());
+  kernels.widen(y.data(), std::ssize(y), wide.data());
+  for (size_t i = 0; i < x.size(); ++i) {
+    ASSERT_EQ(y[i].bits, to_bf16(x[i]).bits) << x[i];
+    ASSERT_EQ(std::bit_cast<uint32_t>(wide[i]), uint32_t{y[i].bits} << 16) << x[i];
+  }
+}
+
+std::vector<const CodecKernels*> every_kernels() {
+  std::vector<const CodecKernels*> all;
+  for (const CodecKernels& kernels : codec_kernels()) all.push_back(&kernels);
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(InstructionSets, KvCodecKernels, testing::ValuesIn(every_kernels()),
+                         [](const auto& info) { return std::string(info.param->name); });
 
 }  // namespace
 }  // namespace vlcache
