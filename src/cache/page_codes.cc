@@ -113,6 +113,7 @@ void KvCache::end_step() {
 
 void KvCache::forget_places() {
   places_.clear();
+  if (holds_values_) return;
   for (Layer& layer : layers_) {
     if (!layer.pages.any_coded()) continue;
     for (int32_t h = 0; h < layer.slots.n_heads(); ++h) {

@@ -178,6 +178,7 @@ void Generation::find_prefix() {
     if (sequence_->n_done() >= prefix_->n_allowed() && prefix_->n_allowed() > 0) result_.cache.prefix_reason.clear();
   }
   if (!prefix_load_.obstacle().empty()) result_.cache.prefix_reason = prefix_load_.obstacle();
+  if (request_.reuse.prefix || own_sequence_ == nullptr) sequence_->keep_places();
 }
 
 void Generation::keep_prefix(bool whole_pages) {
@@ -185,6 +186,7 @@ void Generation::keep_prefix(bool whole_pages) {
   promised_.emplace();
   const int32_t n_computed = std::max(1, sequence_->prompt_shape().n_tokens - result_.cache.n_prefix_tokens);
   PrefixReuse::keep(engine_, *sequence_, result_.timings.prefill_ms / n_computed, whole_pages);
+  if (own_sequence_ != nullptr) sequence_->cache().forget_places();  // the cache has them
 }
 
 // The prompt is computed.

@@ -198,6 +198,17 @@ void Sequence::take_back_supplied() {
   images_.reset_contents(rest.begin);
 }
 
+void Sequence::keep_places() {
+  cache_.keep_regular_places();
+  cache_.keep_place(prompt_.n_tokens);
+  int32_t next = INT32_MAX;
+  for (auto span = images_.spans().rbegin(); span != images_.spans().rend(); ++span) {
+    if (next < INT32_MAX && next - span->end < kPlaceDistance) continue;
+    next = span->end;
+    cache_.keep_place(next);
+  }
+}
+
 void Sequence::start_prompt() {
   const RowDropper* dropper = policy_->row_dropper();
   const int32_t end = acting_.next().n_tokens;

@@ -29,6 +29,8 @@ enum class Acted : uint8_t {
   kUnfinished,  // it was given too little time, and continues at the next call
 };
 
+inline constexpr int32_t kPlaceDistance = 1024;
+
 // size: seen from three sides: the scheduler asks what is next, the stepper for its KV, reuse what need not be
 // computed.
 class Sequence {
@@ -95,6 +97,10 @@ class Sequence {
   bool exact() const { return n_exact_ >= n_done() && complete(); }
   // Whether every computed token has its slot in every layer and head.
   bool complete() const { return cache_.complete(n_done()); }
+
+  // Where pages become codes: keeps what other prompts need that continue after this prompt, after its last image,
+  // after its other images (at least kPlaceDistance tokens apart), or after regular places (KvCache::keep_place).
+  void keep_places();
 
   // Asks a policy that drops tokens between the layers how many tokens each layer is to compute. Throws Error(kInput)
   // if the policy's budget cannot be met. next_runs() does so, too.
