@@ -12,6 +12,7 @@ namespace {
 // A code row of encode_head: its scale and d codes.
 constexpr int64_t kScaleBytes = sizeof(bf16);
 constexpr int64_t kMaxRowBytes = kScaleBytes + kMaxHeadDim;
+constexpr size_t kSlotsAtOnce = 16;
 
 // The four arrays of an int8 page.
 struct Int8Page {
@@ -54,6 +55,27 @@ void write_v(const Int8Page& page, const std::byte* codes, int64_t stride, int b
   }
 }
 
+// Of four slots, as they are side by side.
+void separate_rows(const std::byte* x, int64_t d, std::byte* y, int64_t stride) {
+  std::byte *a = y, *b = a + stride, *c = b + stride, *e = c + stride;
+  for (int64_t i = 0; i < d; ++i) a[i] = x[4 * i], b[i] = x[4 * i + 1], c[i] = x[4 * i + 2], e[i] = x[4 * i + 3];
+}
+
+void read_v(const Int8Page& page, std::span<const int32_t> slots, std::byte* codes, int64_t stride) {
+  for (size_t i = 0; i < slots.size();) {
+    const int64_t slot = slots[i] % kPageSlots;
+    std::byte* row = codes + static_cast<int64_t>(i) * stride;
+    const std::byte* line = page.v_line(slot);
+    if (slot % 4 == 0 && is_run(slots.subspan(i), 4)) {
+      separate_rows(line, page.d, row, stride);
+      i += 4;
+      continue;
+    }
+    for (int64_t c = 0; c < page.d; ++c) row[c] = line[4 * c];
+    ++i;
+  }
+}
+
 }  // namespace
 
 void write_coded(const PageRef& page, const HeadRows& rows, int begin, int n) {
@@ -78,21 +100,24 @@ void write_coded(const PageRef& page, const HeadRows& rows, int begin, int n) {
 
 void read_coded(const PageRef& page, std::span<const int32_t> slots, const Tensor& k, const Tensor& v) {
   const Int8Page from(page);
-  std::byte row[kMaxRowBytes];
-  for (size_t i = 0; i < slots.size(); ++i) {
-    const int64_t slot = slots[i] % kPageSlots, at = static_cast<int64_t>(i);
-    if (!k.empty()) {
-      std::memcpy(row, from.k_scales + slot * kScaleBytes, kScaleBytes);
-      for (int64_t c = 0; c < from.d; c += 4) {
-        std::memcpy(row + kScaleBytes + c, from.k + c * kPageSlots + 4 * slot, 4);
+  const int64_t stride = coded_bytes(page.codec, from.d);
+  std::byte coded[kSlotsAtOnce * kMaxRowBytes];
+  for (size_t i = 0; i < slots.size(); i += kSlotsAtOnce) {
+    const std::span<const int32_t> some = slots.subspan(i, std::min(kSlotsAtOnce, slots.size() - i));
+    const auto decode = [&](const std::byte* scales, const Tensor& x) {
+      for (size_t j = 0; j < some.size(); ++j) {
+        std::byte* row = coded + static_cast<int64_t>(j) * stride;
+        std::memcpy(row, scales + some[j] % kPageSlots * kScaleBytes, kScaleBytes);
+        decode_head(page.codec, row, {x.row<float>(static_cast<int64_t>(i + j)), static_cast<size_t>(from.d)});
       }
-      decode_head(page.codec, row, {k.row<float>(at), static_cast<size_t>(from.d)});
+    };
+    if (!k.empty()) {
+      gather_words(reinterpret_cast<const uint32_t*>(from.k), some, from.d / 4, coded + kScaleBytes, stride);
+      decode(from.k_scales, k);
     }
     if (!v.empty()) {
-      std::memcpy(row, from.v_scales + slot * kScaleBytes, kScaleBytes);
-      const std::byte* line = from.v_line(slot);
-      for (int64_t c = 0; c < from.d; ++c) row[kScaleBytes + c] = line[4 * c];
-      decode_head(page.codec, row, {v.row<float>(at), static_cast<size_t>(from.d)});
+      read_v(from, some, coded + kScaleBytes, stride);
+      decode(from.v_scales, v);
     }
   }
 }

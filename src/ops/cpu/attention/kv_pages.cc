@@ -16,6 +16,9 @@ float half_value(uint16_t x) { return f16_to_float(x); }
 float half_value(bf16 x) { return to_float(x); }
 float half_value(float x) { return x; }
 
+// Rows are transposed and encoded some at a time, so that their values stay near.
+constexpr size_t kSlotsAtOnce = 16;
+
 // x as To: bits where the types are the same.
 template <typename To, typename From>
 To cast(From x) {
@@ -112,13 +115,11 @@ void write_slots_f32(const PageRef& page, const HeadRows& rows, int begin, int n
   }
 }
 
-// Rows are encoded as f32, some at a time so that their values stay near.
-constexpr int kEncodedRows = 16;
-
 void write_slots_coded(const PageRef& page, const HeadRows& rows, int begin, int n) {
-  alignas(64) float k_buffer[kEncodedRows * kMaxHeadDim], v_buffer[kEncodedRows * kMaxHeadDim];
-  for (int i = 0; i < n; i += kEncodedRows) {
-    const int some = std::min(kEncodedRows, n - i);
+  alignas(64) float k_buffer[kSlotsAtOnce * kMaxHeadDim], v_buffer[kSlotsAtOnce * kMaxHeadDim];
+  constexpr int kSome = kSlotsAtOnce;
+  for (int i = 0; i < n; i += kSome) {
+    const int some = std::min(kSome, n - i);
     const auto size = static_cast<size_t>(some * page.head_dim);
     const auto floats = [&](const std::byte* x, int64_t stride, float* buffer) {
       return x == nullptr ? TypedRows<float>{nullptr, 0}
@@ -192,11 +193,13 @@ float high_half(uint32_t word) { return std::bit_cast<float>(word & 0xffff0000u)
 void read_bf16(const PageSlots& from, const Tensor& k, const Tensor& v) {
   const uint32_t* words = reinterpret_cast<const uint32_t*>(from.data);
   const int64_t d = from.head_dim, dp = padded_dim(d);
-  for (int64_t pair = 0; pair < d / 2 && !k.empty(); ++pair) {
-    for (size_t i = 0; i < from.slots.size(); ++i) {
-      const uint32_t word = words[pair * kPageSlots + from.at(i)];
-      float* to = k.row<float>(static_cast<int64_t>(i)) + 2 * pair;
-      to[0] = low_half(word), to[1] = high_half(word);
+  bf16 rows[kSlotsAtOnce * kMaxHeadDim];
+  for (size_t i = 0; i < from.slots.size() && !k.empty(); i += kSlotsAtOnce) {
+    const std::span<const int32_t> some = from.slots.subspan(i, std::min(kSlotsAtOnce, from.slots.size() - i));
+    gather_words(words, some, d / 2, reinterpret_cast<std::byte*>(rows), 2 * d);
+    for (size_t j = 0; j < some.size(); ++j) {
+      float* to = k.row<float>(static_cast<int64_t>(i + j));
+      for (int64_t c = 0; c < d; ++c) to[c] = to_float(rows[static_cast<int64_t>(j) * d + c]);
     }
   }
   words += d / 2 * kPageSlots;
@@ -212,12 +215,12 @@ void read_bf16(const PageSlots& from, const Tensor& k, const Tensor& v) {
 }
 
 void read_f32(const PageSlots& from, const Tensor& k, const Tensor& v) {
-  const float* values = reinterpret_cast<const float*>(from.data);
+  const uint32_t* words = reinterpret_cast<const uint32_t*>(from.data);
   const int64_t d = from.head_dim, dp = padded_dim(d);
-  for (size_t i = 0; i < from.slots.size(); ++i) {
-    const auto row = static_cast<int64_t>(i);
-    for (int64_t c = 0; c < d && !k.empty(); ++c) k.row<float>(row)[c] = values[c * kPageSlots + from.at(i)];
-    if (!v.empty()) std::copy_n(values + d * kPageSlots + from.at(i) * dp, d, v.row<float>(row));
+  if (!k.empty()) gather_words(words, from.slots, d, k.data, 4 * k.stride);
+  const float* values = reinterpret_cast<const float*>(from.data) + d * kPageSlots;
+  for (size_t i = 0; i < from.slots.size() && !v.empty(); ++i) {
+    std::copy_n(values + from.at(i) * dp, d, v.row<float>(static_cast<int64_t>(i)));
   }
 }
 
@@ -235,10 +238,10 @@ void read_slots(KvCodec codec, const PageSlots& from, const Tensor& k, const Ten
 // Slots of a page of values become codes of another page.
 void encode_slots(KvCodec values, const PageSlots& from, std::span<const int32_t> to, const PageRef& page) {
   const int64_t d = page.head_dim;
-  alignas(64) float k_buffer[kEncodedRows * kMaxHeadDim], v_buffer[kEncodedRows * kMaxHeadDim];
+  alignas(64) float k_buffer[kSlotsAtOnce * kMaxHeadDim], v_buffer[kSlotsAtOnce * kMaxHeadDim];
   for (size_t begin = 0, end = 0; begin < to.size(); begin = end) {  // runs of neighbouring slots
     const int32_t first = to[begin];
-    while (end < to.size() && end - begin < kEncodedRows && to[end] == first + static_cast<int32_t>(end - begin)) ++end;
+    while (end < to.size() && end - begin < kSlotsAtOnce && to[end] == first + static_cast<int32_t>(end - begin)) ++end;
     const auto n = static_cast<int64_t>(end - begin);
     const Tensor k(k_buffer, DType::kF32, {n, d}), v(v_buffer, DType::kF32, {n, d});
     read_slots(values, {from.data, from.slots.subspan(begin, end - begin), d}, k, v);
