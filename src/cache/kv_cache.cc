@@ -251,12 +251,14 @@ void KvCache::share(std::span<const std::span<const PageForms>> groups, int32_t 
   size_t column = 0;
   for_each_head([&](Layer& layer, int32_t head) {
     const int32_t end = layer.pages.pools().codes != nullptr ? coded_end(n_tokens) : 1;
+    bool coded = true;  // without gaps, as encode() needs it
     for (int32_t i = 0; i < std::ssize(groups); ++i) {
       PageForms page = groups[at(i)][column];
-      const bool coded = 0 < i && i < end, full = (i + 1) * kPageSlots <= n_tokens;
-      if (coded) page.born = -1;
-      if (!coded && !full) page.coded = -1;  // the rest of the page will change
-      layer.pages.share(head, page, coded);
+      if (i > 0) coded = coded && i < end && page.coded >= 0;
+      const bool full = (i + 1) * kPageSlots <= n_tokens;
+      if (i > 0 && coded) page.born = -1;
+      if (!full) page.coded = -1;  // the rest of the page will change
+      layer.pages.share(head, page, i > 0 && coded);
     }
     layer.slots.append(head, tokens);
     ++column;

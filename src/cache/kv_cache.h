@@ -44,7 +44,7 @@ class KvCache {
   std::span<const std::byte> page(int32_t column, int32_t i) const;
   // Begins with n_tokens of another sequence, whose pages are shared until they are written; the cache must be empty.
   // groups[i] has the pages of tokens [64 i, 64 i + 64) in the order of list_pages, in the forms that a row after
-  // n_tokens sees, at least.
+  // n_tokens sees, at least; after the last of the pages that it sees as codes, encode() makes codes of values.
   void share(std::span<const std::span<const PageForms>> groups, int32_t n_tokens);
   // Makes room in the tables (pages, slots, planes) for this many slots per head: growing to that size allocates
   // nothing but pages and moves no table.

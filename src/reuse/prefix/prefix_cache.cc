@@ -14,15 +14,6 @@ constexpr int kRowBits = 24;
 constexpr int64_t kTrimShare = 16;     // of the budget: after this much eviction memory goes back to the system
 constexpr size_t kFewContents = 1024;  // this many cost nothing to remember
 
-int64_t bytes_of_group(PagePools& pools, const KvShape& shape) {
-  int64_t bytes = 0;
-  for (int32_t layer = 0; layer < shape.n_layers(); ++layer) {
-    const int32_t n_heads = shape.n_own_heads(layer);
-    if (n_heads > 0) bytes += n_heads * pools.of(shape, layer).values->page_bytes();
-  }
-  return bytes;
-}
-
 }  // namespace
 
 BudgetedPrefixes::BudgetedPrefixes(CacheBudget& budget, PageGroupOwner& owner, int32_t page_size, int64_t page_bytes)
@@ -33,15 +24,24 @@ BudgetedPrefixes::BudgetedPrefixes(CacheBudget& budget, PageGroupOwner& owner, i
       clock_(budget, page_bytes),
       tree_(page_size, owner, clock_) {}
 
-bool BudgetedPrefixes::keep(std::span<const Element> key, double cost, FunctionRef<PageGroup(int32_t)> make) {
-  const int64_t most = max_pages() * page_size_;
-  if (std::ssize(key) > most) key = key.first(static_cast<size_t>(most));
+bool BudgetedPrefixes::keep(std::span<const Element> key, double cost, FunctionRef<PageGroup(int32_t)> make,
+                            FunctionRef<int64_t(int32_t)> bytes) {
+  const auto n_pages = static_cast<int32_t>((std::ssize(key) + page_size_ - 1) / page_size_);
+  int32_t end = 0;
+  int64_t total = 0;
+  std::vector<int64_t> bytes_before;  // [end]
+  for (; end < n_pages; ++end) {
+    const int64_t more = bytes(end);
+    if (total + more > budget_.max_bytes()) break;
+    bytes_before.push_back(total);
+    total += more;
+  }
+  key = key.first(std::min(key.size(), static_cast<size_t>(end) * static_cast<size_t>(page_size_)));
   const int64_t n_known = tree_.n_common(key);
   if (n_known == std::ssize(key)) return false;
   const auto begin = static_cast<int32_t>(n_known / page_size_);
-  const auto end = static_cast<int32_t>((std::ssize(key) + page_size_ - 1) / page_size_);
   const PrefixTree::Pin pin = tree_.pin(key.first(static_cast<size_t>(begin) * page_size_));  // the preceding pages
-  if (!budget_.make_room((end - begin) * page_bytes_)) return false;
+  if (!budget_.make_room(total - bytes_before[static_cast<size_t>(begin)])) return false;
   std::vector<PageGroup> groups(static_cast<size_t>(end), -1);
   for (int32_t i = begin; i < end; ++i) groups[static_cast<size_t>(i)] = make(i);
   tree_.insert(key, groups, cost * page_size_, /*asks=*/false);
@@ -49,58 +49,114 @@ bool BudgetedPrefixes::keep(std::span<const Element> key, double cost, FunctionR
   return true;
 }
 
-PrefixCache::Groups::Groups(PagePools& pools, const KvShape& shape) {
+PrefixCache::Groups::Groups(PagePools& pools, const KvShape& shape) : has_codes_(shape.has_codes()) {
   for (int32_t layer = 0; layer < shape.n_layers(); ++layer) {
-    for (int32_t head = 0; head < shape.n_own_heads(layer); ++head) pools_.push_back(pools.of(shape, layer));
+    const TablePools of = pools.of(shape, layer);
+    for (int32_t head = 0; head < shape.n_own_heads(layer); ++head) {
+      pools_.push_back(of);
+      (of.codes == nullptr ? fixed_bytes_ : values_bytes_) += of.values->page_bytes();
+      if (of.codes != nullptr) codes_bytes_ += of.codes->page_bytes();
+    }
   }
+  listed_.resize(pools_.size());
+}
+
+// Lists the i-th page of every head, in the forms that all of them have: codes are made ahead of the rows that need
+// them, one head's after the other's.
+CachedForms PrefixCache::Groups::list(const KvCache& cache, int32_t i) {
+  cache.list_pages(i, listed_);
+  CachedForms forms{.values = true, .codes = has_codes_};
+  for (size_t c = 0; c < pools_.size() && has_codes_; ++c) {
+    forms.values = forms.values && listed_[c].born >= 0;
+    forms.codes = forms.codes && (pools_[c].codes == nullptr || listed_[c].coded >= 0);
+  }
+  for (size_t c = 0; c < pools_.size(); ++c) {
+    if (!forms.values && pools_[c].codes != nullptr) listed_[c].born = -1;
+    if (!forms.codes) listed_[c].coded = -1;
+  }
+  CHECK(forms.values || forms.codes);
+  return forms;
+}
+
+int64_t PrefixCache::Groups::bytes_of(const CachedForms& forms) const {
+  return fixed_bytes_ + (forms.values ? values_bytes_ : 0) + (forms.codes ? codes_bytes_ : 0);
+}
+
+int64_t PrefixCache::Groups::bytes_of(const KvCache& cache, int32_t i) {
+  return has_codes_ ? bytes_of(list(cache, i)) : fixed_bytes_;
 }
 
 PageGroup PrefixCache::Groups::make(const KvCache& cache, int32_t i) {
   if (free_.empty()) {
     free_.push_back(static_cast<int32_t>(references_.size()));
     references_.push_back(0);
+    forms_.emplace_back();
     pages_.resize(pages_.size() + pools_.size());
   }
   const PageGroup group = free_.back();
   free_.pop_back();
   references_[static_cast<size_t>(group)] = 1;
-  PageForms* pages = pages_.data() + static_cast<size_t>(group) * pools_.size();
-  cache.list_pages(i, {pages, pools_.size()});
-  for (size_t c = 0; c < pools_.size(); ++c) pools_[c].values->retain(pages[c].born);
+  forms_[static_cast<size_t>(group)] = list(cache, i);
+  bytes_ += bytes_of(forms(group));
+  std::ranges::copy(listed_, pages_.begin() + static_cast<int64_t>(group) * std::ssize(pools_));
+  for_each_form(group, [](PagePool& pool, int32_t page) { pool.retain(page); });
   return group;
+}
+
+int64_t PrefixCache::Groups::missing_bytes(PageGroup group, const KvCache& cache, int32_t i) {
+  const CachedForms has = forms(group), comes = list(cache, i);
+  return bytes_of({has.values || comes.values, has.codes || comes.codes}) - bytes_of(has);
+}
+
+void PrefixCache::Groups::add_missing(PageGroup group, const KvCache& cache, int32_t i) {
+  CachedForms& has = forms_[static_cast<size_t>(group)];
+  const CachedForms comes = list(cache, i);
+  PageForms* const pages = pages_.data() + static_cast<size_t>(group) * pools_.size();
+  bytes_ -= bytes_of(has);
+  for (size_t c = 0; c < pools_.size(); ++c) {
+    if (!has.values && comes.values && pools_[c].codes != nullptr) {
+      pages[c].born = listed_[c].born;
+      pools_[c].values->retain(pages[c].born);
+    }
+    if (!has.codes && comes.codes && pools_[c].codes != nullptr) {
+      pages[c].coded = listed_[c].coded;
+      pools_[c].codes->retain(pages[c].coded);
+    }
+  }
+  has = {has.values || comes.values, has.codes || comes.codes};
+  bytes_ += bytes_of(has);
 }
 
 std::span<const PageForms> PrefixCache::Groups::pages(PageGroup group) const {
   return {pages_.data() + static_cast<size_t>(group) * pools_.size(), pools_.size()};
 }
 
-std::span<const std::byte> PrefixCache::Groups::page(PageGroup group, int32_t column) const {
-  const auto c = static_cast<size_t>(column);
-  const KvPool pool = pools_[c].values->view();
-  return {pool.base + pages(group)[c].born * pool.page_bytes, static_cast<size_t>(pool.page_bytes)};
+void PrefixCache::Groups::for_each_form(PageGroup group, FunctionRef<void(PagePool& pool, int32_t page)> visit) const {
+  const std::span<const PageForms> held = pages(group);
+  for (size_t c = 0; c < held.size(); ++c) {
+    if (held[c].born >= 0) visit(*pools_[c].values, held[c].born);
+    if (held[c].coded >= 0) visit(*pools_[c].codes, held[c].coded);
+  }
 }
 
 void PrefixCache::Groups::release(PageGroup group) {
   if (--references_[static_cast<size_t>(group)] > 0) return;
-  const std::span<const PageForms> held = pages(group);
-  for (size_t c = 0; c < held.size(); ++c) pools_[c].values->release(held[c].born);
+  for_each_form(group, [](PagePool& pool, int32_t page) { pool.release(page); });
+  bytes_ -= bytes_of(forms(group));
   free_.push_back(group);
 }
 
 void PrefixCache::Groups::for_each_page(FunctionRef<void(const PagePool& pool, int32_t page)> visit) const {
   for (size_t group = 0; group < references_.size(); ++group) {
-    if (references_[group] == 0) continue;
-    const std::span<const PageForms> held = pages(static_cast<PageGroup>(group));
-    for (size_t c = 0; c < held.size(); ++c) visit(*pools_[c].values, held[c].born);
+    if (references_[group] > 0) for_each_form(static_cast<PageGroup>(group), visit);
   }
 }
 
 PrefixCache::PrefixCache(CacheBudget& budget, PagePools& pools, const KvShape& shape)
     : budget_(budget),
       pools_(pools),
-      group_bytes_(bytes_of_group(pools, shape)),
       groups_(pools, shape),
-      prefixes_(budget, groups_, kPageSlots, group_bytes_),
+      prefixes_(budget, groups_, kPageSlots, groups_.value_bytes()),
       n_contents_to_sweep_(kFewContents) {
   budget_.join(*this);
   pools_.set_reserve(this);
@@ -133,28 +189,62 @@ void PrefixCache::forget_contents() {
   n_contents_to_sweep_ = std::max(kFewContents, 2 * contents_.size());
 }
 
+PrefixCache::Known PrefixCache::known(std::span<const Element> key) {
+  if (!groups_.has_codes()) {
+    const auto n = static_cast<int32_t>(prefixes_.tree().n_common(key));
+    return {n, n};
+  }
+  const PrefixTree::Match match = prefixes_.tree().peek(key);
+  const auto forms = [&](int32_t page) { return groups_.forms(match.groups[static_cast<size_t>(page)]); };
+  return {.n = continuation_place(static_cast<int32_t>(match.n_elements), forms),
+          .n_common = static_cast<int32_t>(match.n_common)};
+}
+
 PrefixTree::Pin PrefixCache::share(std::span<const Element> key, KvCache& cache) {
   const CheckScope shared(CheckScope::Failure::kAbort);
-  const PrefixTree::Match match = prefixes_.tree().match(key);
-  CHECK(match.n_elements == std::ssize(key));
+  CHECK(known(key).n == std::ssize(key));
   std::vector<std::span<const PageForms>> pages;
-  for (const PageGroup group : match.groups) pages.push_back(groups_.pages(group));
+  for (const PageGroup group : prefixes_.tree().match(key).groups) pages.push_back(groups_.pages(group));
   cache.share(pages, static_cast<int32_t>(key.size()));
   return prefixes_.tree().pin(key);
+}
+
+PrefixCache::Pages PrefixCache::pages(std::span<const Element> key) {
+  Pages pages{.groups = prefixes_.tree().peek(key).groups, .pin = {}};
+  pages.pin = prefixes_.tree().pin(key);
+  return pages;
 }
 
 void PrefixCache::keep(std::span<const Element> key, const KvCache& cache, double ms_per_token) {
   const CheckScope shared(CheckScope::Failure::kAbort);
   CHECK(cache.complete(static_cast<int32_t>(key.size())));
-  if (prefixes_.keep(key, ms_per_token, [&](int32_t page) { return groups_.make(cache, page); })) ++version_;
+  const bool more_forms = groups_.has_codes() && add_missing_forms(key, cache);
+  const bool more_pages = prefixes_.keep(
+      key, ms_per_token, [&](int32_t page) { return groups_.make(cache, page); },
+      [&](int32_t page) { return groups_.bytes_of(cache, page); });
+  if (more_forms || more_pages) ++version_;
+}
+
+// Of full pages that are cached already.
+bool PrefixCache::add_missing_forms(std::span<const Element> key, const KvCache& cache) {
+  const PrefixTree::Match match = prefixes_.tree().peek(key);
+  const PrefixTree::Pin pin = prefixes_.tree().pin(key);
+  const auto for_each_full = [&](auto visit) {
+    for (int32_t i = 0; i < match.n_elements / kPageSlots; ++i) visit(match.groups[static_cast<size_t>(i)], i);
+  };
+  int64_t bytes = 0;
+  for_each_full([&](PageGroup group, int32_t i) { bytes += groups_.missing_bytes(group, cache, i); });
+  if (bytes == 0 || !budget_.make_room(bytes)) return false;
+  for_each_full([&](PageGroup group, int32_t i) { groups_.add_missing(group, cache, i); });
+  return true;
 }
 
 int64_t PrefixCache::evict(int64_t n_groups) {
   const CheckScope shared(CheckScope::Failure::kAbort);
-  const int64_t n = prefixes_.tree().evict(n_groups);
+  const int64_t before = bytes(), n = prefixes_.tree().evict(n_groups);
   n_evictions_ += n;
   if (n > 0) ++version_;
-  untrimmed_bytes_ += n * group_bytes_;
+  untrimmed_bytes_ += before - bytes();
   // Pages in use between the holes keep new sequences from filling them, since these start where adjacent pages are
   // free, and the pool's memory would grow to its limit.
   if (untrimmed_bytes_ > budget_.max_bytes() / kTrimShare) {

@@ -11,6 +11,7 @@
 #include "cache/kv_cache.h"
 #include "cache/page_pools.h"
 #include "reuse/cache_budget.h"
+#include "reuse/prefix/continuation.h"
 #include "reuse/prefix/prefix_tree.h"
 
 namespace vlcache {
@@ -19,16 +20,20 @@ namespace vlcache {
 // stand for.
 class BudgetedPrefixes {
  public:
-  // page_bytes: of the page_size elements of a page. Budget and owner must outlive it.
+  // page_bytes: of the page_size elements of a page, at most. Budget and owner must outlive it.
   BudgetedPrefixes(CacheBudget& budget, PageGroupOwner& owner, int32_t page_size, int64_t page_bytes);
 
   PrefixTree& tree() { return tree_; }
   const PrefixTree& tree() const { return tree_; }
-  // Number of pages for which the budget has room.
+  // Number of pages for which the budget has room at least.
   int64_t max_pages() const { return budget_.max_bytes() / page_bytes_; }
   // Stores as much of `key` as the budget has room for. make(i): the i-th page, with a reference that is handed over.
-  // `cost`: of recomputing an element. False: nothing new was stored.
-  bool keep(std::span<const Element> key, double cost, FunctionRef<PageGroup(int32_t)> make);
+  // bytes(i): of that page. `cost`: of recomputing an element. False: nothing new was stored.
+  bool keep(std::span<const Element> key, double cost, FunctionRef<PageGroup(int32_t)> make,
+            FunctionRef<int64_t(int32_t)> bytes);
+  bool keep(std::span<const Element> key, double cost, FunctionRef<PageGroup(int32_t)> make) {
+    return keep(key, cost, make, [this](int32_t) { return page_bytes_; });
+  }
 
  private:
   // Priorities as in the cache budget's other caches, except that being stored does not count as a use: most prompts
@@ -53,7 +58,8 @@ class BudgetedPrefixes {
   PrefixTree tree_;
 };
 
-// Its pages lie in the pool of the running sequences, and are evicted when these find no other free page.
+// Its pages lie in the pools of the running sequences, and are evicted when these find no other free page. Where full
+// pages become codes, a page may be there as values, as codes, or both (PageForms).
 class PrefixCache final : public CacheBudget::Member, public PageReserve {
  public:
   // Budget and pools must outlive it; the pools ask it to free pages from now on.
@@ -64,12 +70,20 @@ class PrefixCache final : public CacheBudget::Member, public PageReserve {
   // contents have different elements, also after eviction and recurrence.
   Element image_row(const Sha256Digest& content, int32_t row);
 
-  // Number of leading elements of the key that are cached; does not count as a use.
-  int32_t n_known(std::span<const Element> key) { return static_cast<int32_t>(prefixes_.tree().n_common(key)); }
-  // Gives `cache`, which is empty, the KV of all of `key`, which must be cached. It is not evicted while the pin lives.
+  // The cached part of a key.
+  struct Known {
+    int32_t n = 0;         // leading elements, after which a sequence can continue
+    int32_t n_common = 0;  // leading elements in all; more only where pages become codes
+  };
+  // Does not count as a use.
+  Known known(std::span<const Element> key);
+  int32_t n_known(std::span<const Element> key) { return known(key).n; }
+  // Gives `cache`, which is empty, the KV of all of `key`, after which a sequence must be able to continue. It is not
+  // evicted while the pin lives.
   PrefixTree::Pin share(std::span<const Element> key, KvCache& cache);
-  // Keeps the pages of a cache that is complete and holds `key` from its beginning on, as far as the budget has room. A
-  // partly filled last page is kept as it is: it must not be written to any more. `ms_per_token`: time to recompute it.
+  // Keeps the pages of a cache that is complete and holds `key` from its beginning on, as far as the budget has room:
+  // of pages that are cached already the forms that are missing. A partly filled last page is kept as it is: it must
+  // not be written to any more. `ms_per_token`: time to recompute it.
   void keep(std::span<const Element> key, const KvCache& cache, double ms_per_token);
   void clear();
   // The cached part of `key` is not evicted for the budget; running sequences still get its pages if they need them,
@@ -80,51 +94,79 @@ class PrefixCache final : public CacheBudget::Member, public PageReserve {
 
   // Called before pages are evicted, not for clear(): PrefixTree::on_evict. The pages are still there.
   void on_evict(PrefixTree::EvictionListener listener);
-  // The page of a group in a column, as KvCache counts them: all heads of all layers.
-  std::span<const std::byte> page(PageGroup group, int32_t column) const { return groups_.page(group, column); }
+  // The cached pages of a key, which are not evicted while the pin lives. Does not count as a use.
+  struct Pages {
+    std::vector<PageGroup> groups;
+    PrefixTree::Pin pin;
+  };
+  Pages pages(std::span<const Element> key);
+  // The pages of a group, by column as KvCache counts them: all heads of all layers.
+  std::span<const PageForms> forms(PageGroup group) const { return groups_.pages(group); }
 
   CacheStats stats() const { return {.n_evictions = n_evictions_, .bytes = bytes()}; }
   // Visits the pages that it holds.
   void for_each_page(FunctionRef<void(const PagePool& pool, int32_t page)> visit) const {
     groups_.for_each_page(visit);
   }
-  // Bytes of 64 tokens in all layers and heads.
-  int64_t group_bytes() const { return group_bytes_; }
-  // Number of groups for which the budget has room.
+  // Bytes of 64 tokens in all layers and heads, as values.
+  int64_t group_bytes() const { return groups_.value_bytes(); }
+  // Number of groups for which the budget has room, as values.
   int64_t max_groups() const { return prefixes_.max_pages(); }
 
   // CacheBudget::Member.
-  int64_t bytes() const override { return prefixes_.tree().n_pages() * group_bytes_; }
+  int64_t bytes() const override { return groups_.bytes(); }
   double least_priority() const override { return prefixes_.tree().least_priority(); }
   void evict_least() override { evict(1); }
   // PageReserve.
   bool free_pages() override;
 
  private:
-  // The pages of 64 tokens over all layers and heads, counted as one.
+  // The pages of 64 tokens over all layers and heads, counted as one. All heads have the same forms.
   class Groups final : public PageGroupOwner {
    public:
     Groups(PagePools& pools, const KvShape& shape);
-    // Shares the i-th page of every head; the caller holds one reference.
+    bool has_codes() const { return has_codes_; }
+    // Shares the i-th page of every head, in the forms that all of them have; the caller holds one reference.
     PageGroup make(const KvCache& cache, int32_t i);
+    // Bytes that make() adds.
+    int64_t bytes_of(const KvCache& cache, int32_t i);
+    // Bytes of the forms that the cache's page has, and the group does not.
+    int64_t missing_bytes(PageGroup group, const KvCache& cache, int32_t i);
+    // Shares these forms.
+    void add_missing(PageGroup group, const KvCache& cache, int32_t i);
+
     std::span<const PageForms> pages(PageGroup group) const;
-    std::span<const std::byte> page(PageGroup group, int32_t column) const;
+    CachedForms forms(PageGroup group) const { return forms_[static_cast<size_t>(group)]; }
     void retain(PageGroup group) override { ++references_[static_cast<size_t>(group)]; }
     void release(PageGroup group) override;
+    bool can_grow(PageGroup group) const override { return forms(group).values; }
     void for_each_page(FunctionRef<void(const PagePool& pool, int32_t page)> visit) const;
+    int64_t bytes() const { return bytes_; }
+    // Of a group without codes.
+    int64_t value_bytes() const { return fixed_bytes_ + values_bytes_; }
 
    private:
+    CachedForms list(const KvCache& cache, int32_t i);
+    int64_t bytes_of(const CachedForms& forms) const;
+    void for_each_form(PageGroup group, FunctionRef<void(PagePool& pool, int32_t page)> visit) const;
+
     std::vector<TablePools> pools_;  // [n_columns], as KvCache counts them
-    std::vector<PageForms> pages_;   // [n_groups, n_columns]
+    bool has_codes_ = false;
+    // Bytes of a group: of the layers without codes, and of the others in each form.
+    int64_t fixed_bytes_ = 0, values_bytes_ = 0, codes_bytes_ = 0;
+    std::vector<PageForms> pages_;    // [n_groups, n_columns]
+    std::vector<CachedForms> forms_;  // [n_groups]
     std::vector<int32_t> references_, free_;
+    std::vector<PageForms> listed_;  // [n_columns], of list()
+    int64_t bytes_ = 0;
   };
+  bool add_missing_forms(std::span<const Element> key, const KvCache& cache);
   int64_t evict(int64_t n_groups);
   bool give_up_hold();
   void forget_contents();
 
   CacheBudget& budget_;
   PagePools& pools_;
-  int64_t group_bytes_;
   Groups groups_;
   BudgetedPrefixes prefixes_;
   PrefixTree::EvictionListener listener_;

@@ -38,10 +38,8 @@ class CachedPages final : public PrefixKv {
 
   int32_t end_at(int32_t n) override { return n; }
   int64_t save(const PrefixStore::Piece& piece, const PrefixStore::Worth& worth) override {
-    const auto page_of = [&](int32_t column, int32_t page) {
-      return cache_.page(groups_[static_cast<size_t>(page)], column);
-    };
-    return store_.save(piece, page_of, worth);
+    const auto pages_of = [&](int32_t page) { return cache_.forms(groups_[static_cast<size_t>(page)]); };
+    return store_.save(piece, pages_of, worth);
   }
 
  private:

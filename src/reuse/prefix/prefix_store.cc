@@ -65,7 +65,7 @@ PrefixStore::PrefixStore(TierChain& chain, const ModelFingerprint& model, const 
       shape_(shape),
       layout_("pages" + std::to_string(kPageFormat) + " " + kv_layout(shape)),
       old_layout_("pages1 " + kv_layout(shape)) {
-  for (const KvLayerShape& layer : shape.layers) page_bytes_.push_back(pools.of(layer.head_dim, shape.codec).page_bytes());
+  for (int32_t layer = 0; layer < shape.n_layers(); ++layer) pools_.push_back(pools.of(shape, layer));
 }
 
 std::vector<int32_t> PrefixStore::ends(int32_t n, std::span<const Image> images) {
@@ -105,8 +105,8 @@ std::vector<PrefixStore::Piece> PrefixStore::pieces(std::span<const Sha256Digest
 }
 
 int64_t PrefixStore::layer_bytes(const Piece& piece, int32_t layer) const {
-  const int64_t n_pages = piece.end_page() - piece.begin_page();
-  return n_pages * shape_.n_own_heads(layer) * page_bytes_[static_cast<size_t>(layer)];
+  const int64_t n_pages = piece.end_page() - piece.begin_page(), n_heads = shape_.n_own_heads(layer);
+  return n_heads == 0 ? 0 : n_pages * n_heads * pools_[static_cast<size_t>(layer)].values->page_bytes();
 }
 
 int64_t PrefixStore::piece_bytes(const Piece& piece) const {
@@ -141,22 +141,36 @@ void PrefixStore::for_each_page_of(const Piece& piece, int32_t layer,
   }
 }
 
-void PrefixStore::for_each_page(const Piece& piece, FunctionRef<void(int32_t column, int32_t page)> visit) const {
-  for (int32_t layer = 0; layer < shape_.n_layers(); ++layer) for_each_page_of(piece, layer, visit);
+void PrefixStore::for_each_page(const Piece& piece,
+                                FunctionRef<void(int32_t layer, int32_t column, int32_t page)> visit) const {
+  for (int32_t layer = 0; layer < shape_.n_layers(); ++layer) {
+    for_each_page_of(piece, layer, [&](int32_t column, int32_t page) { visit(layer, column, page); });
+  }
 }
 
 int64_t PrefixStore::save(const Piece& piece, const KvCache& cache, const Worth& worth) {
-  return save(
-      piece, [&](int32_t column, int32_t page) { return cache.page(column, page); }, worth);
+  std::vector<PageForms> pages(static_cast<size_t>(cache.n_columns()));
+  const auto pages_of = [&](int32_t page) {
+    cache.list_pages(page, pages);
+    return std::span<const PageForms>(pages);
+  };
+  return save(piece, pages_of, worth);
 }
 
-int64_t PrefixStore::save(const Piece& piece, PageOf page_of, const Worth& worth) {
+int64_t PrefixStore::save(const Piece& piece, PagesOf pages_of, const Worth& worth) {
   const std::shared_ptr<Buffer> bytes = allocate(piece);
+  std::vector<PageForms> pages;  // [n_pages, n_columns]
+  for (int32_t page = piece.begin_page(); page < piece.end_page(); ++page) {
+    const std::span<const PageForms> columns = pages_of(page);
+    pages.insert(pages.end(), columns.begin(), columns.end());
+  }
+  const size_t n_columns = pages.size() / static_cast<size_t>(piece.end_page() - piece.begin_page());
   std::byte* to = bytes->data();
-  for_each_page(piece, [&](int32_t column, int32_t i) {
-    const std::span<const std::byte> page = page_of(column, i);
-    std::memcpy(to, page.data(), page.size());
-    to += page.size();
+  for_each_page(piece, [&](int32_t layer, int32_t column, int32_t page) {
+    const KvPool pool = pools_[static_cast<size_t>(layer)].values->view();
+    const auto at = static_cast<size_t>(page - piece.begin_page()) * n_columns + static_cast<size_t>(column);
+    std::memcpy(to, pool.base + pages[at].born * pool.page_bytes, static_cast<size_t>(pool.page_bytes));
+    to += pool.page_bytes;
   });
   std::vector<RecordId> names(1);
   for (const Sha256Digest& image : piece.images) names.push_back(chain_.id_of(image_name(image)));

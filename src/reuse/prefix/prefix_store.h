@@ -67,9 +67,9 @@ class PrefixStore {
   // Copies a piece of a cache and queues it. Where the piece ends inside a page, the cache ends there, too, and has
   // cleared its tails. Returns the bytes queued.
   int64_t save(const Piece& piece, const KvCache& cache, const Worth& worth);
-  // The same for pages that page_of() gives: of a column, as KvCache counts them, and a page of the prefix.
-  using PageOf = FunctionRef<std::span<const std::byte>(int32_t column, int32_t page)>;
-  int64_t save(const Piece& piece, PageOf page_of, const Worth& worth);
+  // The same for pages of the prefix that pages_of() gives, by column as KvCache counts them.
+  using PagesOf = FunctionRef<std::span<const PageForms>(int32_t page)>;
+  int64_t save(const Piece& piece, PagesOf pages_of, const Worth& worth);
   // Whether a tier's queue takes the piece now.
   bool takes(const Piece& piece) { return chain_.takes(piece_bytes(piece)); }
   void erase(const Piece& piece) { chain_.erase(piece.key); }
@@ -121,13 +121,13 @@ class PrefixStore {
   std::vector<std::span<std::byte>> sections(const Piece& piece, Buffer& bytes) const;
   // Visits the pages of a piece, or of one of its layers, in the order of its record.
   void for_each_page_of(const Piece& piece, int32_t layer, FunctionRef<void(int32_t column, int32_t page)> visit) const;
-  void for_each_page(const Piece& piece, FunctionRef<void(int32_t column, int32_t page)> visit) const;
+  void for_each_page(const Piece& piece, FunctionRef<void(int32_t layer, int32_t column, int32_t page)> visit) const;
 
   TierChain& chain_;
   ModelFingerprint model_;
   KvShape shape_;
   std::string layout_, old_layout_;
-  std::vector<int64_t> page_bytes_;  // [n_layers] of a kv head's page
+  std::vector<TablePools> pools_;  // [n_layers]
 };
 
 }  // namespace vlcache

@@ -46,9 +46,11 @@ struct PrefixTree::Node {
 struct PrefixTree::Found {
   Node* node = nullptr;    // matches completely
   int64_t n_elements = 0;  // up to the node's end
-  // The child with the longest common beginning after that, and its length; within its first page.
+  // Of the children whose first page can grow the one with the longest common beginning after that, and its length;
+  // within that page.
   Node* next = nullptr;
   int64_t n_common = 0;
+  int64_t n_longest = 0;  // the same, of all children
 };
 
 PrefixTree::PrefixTree(int32_t page_size, PageGroupOwner& owner, EvictionClock& clock)
@@ -93,29 +95,37 @@ PrefixTree::Found PrefixTree::find(std::span<const Element> key) {
   const auto page = static_cast<size_t>(page_size_);
   while (true) {
     const std::span<const Element> rest = key.subspan(static_cast<size_t>(found.n_elements));
-    if (rest.empty()) break;
+    if (rest.empty()) return found;
     const Node::Children& children = found.node->children;
-    const auto at = children.lower_bound(rest);
-    const auto consider = [&](const std::unique_ptr<Node>& child) {
-      const int64_t n = common(page_of(*child, 0), rest);
-      if (n > found.n_common) found.next = child.get(), found.n_common = n;
-    };
-    if (at != children.end()) consider(*at);
-    if (at != children.begin()) consider(*std::prev(at));
-    if (found.n_common < page_size_) break;
-    Node* child = found.next;
+    const auto at = children.find(rest.first(std::min(rest.size(), page)));
+    if (at == children.end() || (*at)->elements.size() < page) break;
+    Node* child = at->get();
     const auto n_same = static_cast<size_t>(common(child->elements, rest));
     const bool whole = n_same == child->elements.size();
     if (!whole) child = &split(*child, n_same / page);
     found = {.node = child, .n_elements = found.n_elements + std::ssize(child->elements)};
-    if (!whole) {
-      Node* lower = child->children.begin()->get();
-      found.n_common = static_cast<int64_t>(n_same % page);
-      found.next = found.n_common > 0 ? lower : nullptr;
-      break;
-    }
+    if (!whole) break;
   }
+  find_end(key.subspan(static_cast<size_t>(found.n_elements)), found);
   return found;
+}
+
+// The page in which the match ends: tries children with a shorter and shorter common beginning, until one can grow.
+void PrefixTree::find_end(std::span<const Element> rest, Found& found) const {
+  const Node::Children& children = found.node->children;
+  auto above = children.lower_bound(rest), below = above;
+  while (true) {
+    const int64_t n_above = above != children.end() ? common(page_of(**above, 0), rest) : 0;
+    const int64_t n_below = below != children.begin() ? common(page_of(**std::prev(below), 0), rest) : 0;
+    const int64_t n = std::max(n_above, n_below);
+    found.n_longest = std::max(found.n_longest, n);
+    if (n == 0) return;
+    Node* const child = (n == n_above ? *above++ : *--below).get();
+    if (!owner_.can_grow(child->groups[0])) continue;
+    found.next = child;
+    found.n_common = n;
+    return;
+  }
 }
 
 // The node with the last matching element, split after its page: the pages after that were not requested.
@@ -126,13 +136,21 @@ PrefixTree::Node& PrefixTree::deepest(const Found& found) {
 
 PrefixTree::Match PrefixTree::match(std::span<const Element> key) {
   const Found found = find(key);
-  Match match{.n_elements = found.n_elements + found.n_common, .groups = {}};
+  Match match = match_of(found);
+  touch(deepest(found), root_.get());
+  return match;
+}
+
+PrefixTree::Match PrefixTree::peek(std::span<const Element> key) { return match_of(find(key)); }
+
+PrefixTree::Match PrefixTree::match_of(const Found& found) const {
+  Match match{
+      .n_elements = found.n_elements + found.n_common, .groups = {}, .n_common = found.n_elements + found.n_longest};
   std::vector<const Node*> way;
   for (const Node* node = found.node; node != nullptr; node = node->parent) way.push_back(node);
   std::ranges::reverse(way);
   for (const Node* node : way) match.groups.insert(match.groups.end(), node->groups.begin(), node->groups.end());
   if (found.next != nullptr) match.groups.push_back(found.next->groups[0]);
-  touch(deepest(found), root_.get());
   return match;
 }
 
@@ -158,13 +176,14 @@ int64_t PrefixTree::insert(std::span<const Element> key, std::span<const PageGro
     if (asks) touch(deepest(found), root_.get());
     return 0;
   }
+  const size_t n_there = static_cast<size_t>(found.n_elements) / page;
   // A partly filled page is replaced by the one that continues it.
   if (Node* shorter = found.next; shorter != nullptr && std::ssize(shorter->elements) == found.n_common &&
-                                  shorter->elements.size() < page && shorter->n_pins == 0) {
+                                  shorter->elements.size() < page && shorter->n_pins == 0 &&
+                                  owner_.can_grow(groups[n_there])) {
     unlist(*shorter);
     remove(*shorter);
   }
-  const size_t n_there = static_cast<size_t>(found.n_elements) / page;
   Node& added = add_child(*found.node, rest, groups.subspan(n_there), cost);
   if (const size_t whole = rest.size() / page; whole > 0 && rest.size() % page != 0) split(added, whole);
   touch(added, asks ? root_.get() : found.node);

@@ -1,6 +1,7 @@
 // PrefixTree: finds the KV of prompts and completions by their beginnings (RadixAttention, arXiv:2312.07104). Pages are
 // shared whole; a match may end at any element, and a sequence that continues from the middle of a page copies that
-// page at its first write. The tree knows nothing of KV: pages are numbers, and their owner counts references.
+// page at its first write. The tree knows nothing of KV: pages are numbers, their owner counts references, and tells
+// from the middle of which pages a sequence can continue.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +29,11 @@ class PageGroupOwner {
   virtual ~PageGroupOwner() = default;
   virtual void retain(PageGroup group) = 0;
   virtual void release(PageGroup group) = 0;
+  // Whether a sequence can continue from the middle of the page.
+  virtual bool can_grow(PageGroup group) const {
+    static_cast<void>(group);
+    return true;
+  }
 };
 
 // The order of eviction: the leaf with the least priority first, from its end.
@@ -69,17 +75,22 @@ class PrefixTree {
   PrefixTree(const PrefixTree&) = delete;
 
   struct Match {
-    int64_t n_elements = 0;         // number of leading elements of the key that are cached
+    // Number of leading elements of the key that are cached; if they end inside a page, it can grow.
+    int64_t n_elements = 0;
     std::vector<PageGroup> groups;  // theirs, in order; the last one may hold more than that
+    int64_t n_common = 0;           // the same number, whether that page can grow or not
   };
   // The longest cached beginning of `key`; counts as a request. The groups are the tree's: retain those that must
   // outlast the next eviction.
   Match match(std::span<const Element> key);
-  // The length of that beginning; does not count as a request.
+  // The same beginning; does not count as a request.
+  Match peek(std::span<const Element> key);
+  // Its length.
   int64_t n_common(std::span<const Element> key);
   // Takes, and retains, the groups of `key` that are not cached: groups[i] has elements [i page_size, (i + 1)
-  // page_size), the last one perhaps fewer. Returns how many were taken. `cost`: of recomputing a page. `asks`: whether
-  // the cached part counts as requested; false for a caller that has already requested it.
+  // page_size), the last one perhaps fewer. Returns how many were taken. A partly filled page stays beside a page that
+  // continues it if that cannot grow. `cost`: of recomputing a page. `asks`: whether the cached part counts as
+  // requested; false for a caller that has already requested it.
   int64_t insert(std::span<const Element> key, std::span<const PageGroup> groups, double cost = 1, bool asks = true);
   // Evicts up to n_pages, except pinned ones; returns how many.
   int64_t evict(int64_t n_pages);
@@ -120,6 +131,8 @@ class PrefixTree {
   struct Found;
 
   Found find(std::span<const Element> key);
+  void find_end(std::span<const Element> rest, Found& found) const;
+  Match match_of(const Found& found) const;
   Node& deepest(const Found& found);
   void for_each_node(FunctionRef<void(const Node&)> visit) const;
   std::span<const Element> page_of(const Node& node, size_t page) const;

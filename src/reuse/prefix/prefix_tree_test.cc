@@ -7,6 +7,7 @@
 #include <limits>
 #include <random>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace vlcache {
 namespace {
@@ -33,6 +34,8 @@ class Groups final : public PageGroupOwner {
     if (--held_[group] == 0) held_.erase(group);
   }
   int64_t n_held() const { return std::ssize(held_); }
+  bool can_grow(PageGroup group) const override { return !closed_.contains(group); }
+  void close(PageGroup group) { closed_.insert(group); }
   const Key& contents(PageGroup group) const { return contents_.at(group); }
   bool holds(PageGroup group) const { return held_.contains(group); }
 
@@ -40,6 +43,7 @@ class Groups final : public PageGroupOwner {
   PageGroup next_ = 0;
   std::unordered_map<PageGroup, Key> contents_;
   std::unordered_map<PageGroup, int> held_;
+  std::unordered_set<PageGroup> closed_;  // cannot grow
 };
 
 struct Clocks {
@@ -191,6 +195,44 @@ TEST(PrefixTree, LongerPageReplacesAPartialOne) {
   EXPECT_EQ(tree.insert(begun, groups.make(begun)), 0);
   EXPECT_EQ(tree.match(on).n_elements, 7);
   EXPECT_EQ(tree.match(other).n_elements, 6);
+}
+
+// Whole pages match whether they can grow or not; a match that ends inside a page needs one that can.
+TEST(PrefixTree, EndsInsideAPageOnlyWhereThatCanGrow) {
+  std::mt19937 random(5);
+  LruClock clock;
+  Groups groups;
+  PrefixTree tree(kPage, groups, clock);
+  std::vector<std::pair<Key, bool>> pages;  // keys up to the end of a page, and whether that can grow
+  int n_shorter = 0;
+  for (int i = 0; i < 3000; ++i) {
+    const Key key = random_key(random);
+    int64_t longest = 0, expected = 0;
+    for (const auto& [page, grows] : pages) longest = std::max(longest, common(key, page));
+    expected = longest / kPage * kPage;
+    for (const auto& [page, grows] : pages) {
+      const int64_t n = common(key, page), begin = (std::ssize(page) - 1) / kPage * kPage;
+      if (grows && n > begin) expected = std::max(expected, n);
+    }
+    const PrefixTree::Match match = tree.peek(key);
+    ASSERT_EQ(match.n_elements, expected) << i;
+    ASSERT_EQ(match.n_common, longest) << i;
+    expect_true(key, match, groups);
+    n_shorter += expected < longest ? 1 : 0;
+    std::vector<PageGroup> made = groups.make(key);
+    for (size_t p = static_cast<size_t>(expected) / kPage; p < made.size() && expected < std::ssize(key); ++p) {
+      const size_t end = std::min(key.size(), (p + 1) * kPage);
+      const bool grows = end % kPage != 0 || random() % 3 == 0;  // pages that are not full have values
+      if (!grows) groups.close(made[p]);
+      pages.emplace_back(Key(key.begin(), key.begin() + static_cast<int64_t>(end)), grows);
+    }
+    tree.insert(key, made);
+    ASSERT_EQ(tree.match(key).n_elements, std::ssize(key));
+    ASSERT_EQ(tree.n_pages(), groups.n_held());
+  }
+  EXPECT_GT(n_shorter, 100);
+  tree.evict(tree.n_pages());
+  EXPECT_EQ(groups.n_held(), 0);
 }
 
 }  // namespace

@@ -1,0 +1,64 @@
+// Places against their definition, over pages of random forms.
+#include "reuse/prefix/continuation.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+#include "cache/page_table.h"
+
+namespace vlcache {
+namespace {
+
+bool is_place(int32_t n, const std::vector<CachedForms>& pages) {
+  bool codes_end = false;
+  for (int32_t i = 0; i < pages_for(n); ++i) {
+    const CachedForms& page = pages[static_cast<size_t>(i)];
+    codes_end = codes_end || i >= coded_end(n) || (i > 0 && !page.codes);
+    if (!(i == 0 || codes_end ? page.values : page.codes)) return false;
+  }
+  return true;
+}
+
+TEST(ContinuationPlace, IsTheLastOneWhoseNextRowFindsEveryPage) {
+  std::mt19937 random(3);
+  int n_inner = 0;
+  for (int i = 0; i < 400; ++i) {
+    const auto n_pages = static_cast<int32_t>(1 + random() % 24), n_codes = static_cast<int32_t>(random() % 24);
+    std::vector<CachedForms> pages(static_cast<size_t>(n_pages));
+    for (int32_t p = 0; p < n_pages; ++p) {
+      pages[static_cast<size_t>(p)] = {.values = p == 0 || random() % 3 > 0, .codes = p > 0 && p < n_codes};
+    }
+    const auto n_most = static_cast<int32_t>(n_pages * kPageSlots - static_cast<int32_t>(random() % kPageSlots));
+    int32_t expected = n_most;
+    while (expected > 0 && !is_place(expected, pages)) --expected;
+    ASSERT_EQ(continuation_place(n_most, [&](int32_t page) { return pages[static_cast<size_t>(page)]; }), expected)
+        << i;
+    n_inner += 0 < expected && expected < n_most ? 1 : 0;
+  }
+  EXPECT_GT(n_inner, 100);
+}
+
+// A prompt of 3,000 tokens whose values are kept at its end and after every 2,048 tokens.
+TEST(ContinuationPlace, GoesBackToTheRegularPlaceOnceTheEndHasBecomeCodes) {
+  std::vector<CachedForms> pages(47, {.values = false, .codes = true});
+  for (const size_t i : {0, 30, 31, 42, 43, 44, 45, 46}) pages[i].values = true;
+  for (const size_t i : {0, 44, 45, 46}) pages[i].codes = false;
+  const auto place = [&](int32_t n) {
+    return continuation_place(n, [&](int32_t page) { return pages[static_cast<size_t>(page)]; });
+  };
+  EXPECT_EQ(place(3000), 3000);
+  EXPECT_EQ(place(2817), 2817);  // the same block of rows
+  EXPECT_EQ(place(2815), 2048);
+  EXPECT_EQ(place(2047), 64);
+  pages[44].values = false;
+  EXPECT_EQ(place(3000), 2816);
+  pages[20].codes = false;
+  EXPECT_EQ(place(3000), 64);
+  pages[0].values = false;
+  EXPECT_EQ(place(3000), 0);
+}
+
+}  // namespace
+}  // namespace vlcache
