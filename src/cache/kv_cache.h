@@ -68,7 +68,7 @@ class KvCache {
   // The pages that the next row sees as codes become pages of codes, unwritten: a source fills them. Throws
   // Error(kOutOfPages).
   void assume_codes(int32_t layer);
-  // No row of the step is attended to any more: frees the pages of values that later rows see as codes, but for those
+  // No row of the step is attended to any more: frees the pages of values that later rows see as codes, except those
   // of places.
   void end_step();
   // Until the next call with false, end_step frees nothing: what is appended will be truncated again.
@@ -114,6 +114,8 @@ class KvCache {
   // K and V of a head's first n slots as f32, as the newest rows see them: k, v [n, head_dim], n <= n_slots; either may
   // be empty.
   void read(int32_t layer, int32_t head, const Tensor& k, const Tensor& v) const;
+  // Bytes at most of the pages of n of a head's slots after a compaction: a page has values only if all its slots had.
+  int64_t kept_bytes(int32_t layer, int32_t head, int32_t n) const;
   // Bytes of a page of `layer`, as K and V are written.
   int64_t page_bytes(int32_t layer) const;
 

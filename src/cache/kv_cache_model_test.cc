@@ -58,7 +58,7 @@ class KvCacheModel : public KvCacheFixture, public testing::WithParamInterface<K
     return heads[static_cast<size_t>(layer * kHeads + head)];
   }
 
-  void append(KvCache& cache, Heads& heads, int32_t n) {
+  void append(KvCache& cache, Heads& heads, int32_t n, bool in_step = false) {
     const std::vector<int32_t> tokens = range(next_, next_ + n);
     salt_ += 1;  // what follows a truncation differs from what was there
     for (int32_t l = 0; l < kLayers; ++l) {
@@ -67,8 +67,9 @@ class KvCacheModel : public KvCacheFixture, public testing::WithParamInterface<K
       cache.encode(l);
       for (int32_t h = 0; h < kHeads; ++h) {
         Head& head = head_of(heads, l, h);
+        const auto first = static_cast<int32_t>(head.slots.size());
         for (int32_t t : tokens) append_slot(head, l, h, t);
-        encode(head);
+        encode(head, in_step ? first : -1, cache.complete(0));
         const std::span<float> sums = cache.plane(l, h, 0);
         for (size_t i = 0; i < sums.size(); ++i) {
           sums[i] += static_cast<float>(i % 7);
@@ -97,12 +98,14 @@ class KvCacheModel : public KvCacheFixture, public testing::WithParamInterface<K
     return std::span(head.slots).subspan(begin, std::min<size_t>(kPageSlots, head.slots.size() - begin));
   }
 
-  void encode(Head& head) const {
+  // `first`: the slot of the step's first row; -1: of none, all values are kept until the step ends.
+  void encode(Head& head, int32_t first, bool complete) const {
     if (!GetParam().coded.has_value() || head.slots.empty()) return;
     const auto end = static_cast<size_t>(coded_end(std::ssize(head.slots) - 1));
     for (size_t i = end; i-- > 1 && !head.pages[i].coded;) {
       for (Slot& slot : slots_of(head, i)) code(slot.k), code(slot.v);
-      head.pages[i] = {.coded = true, .values = Page::Values::kThisStep};
+      const bool needed = first < 0 || static_cast<int32_t>(i) >= coded_end(first) || (complete && is_kept(i));
+      head.pages[i] = {.coded = true, .values = needed ? Page::Values::kThisStep : Page::Values::kGone};
     }
   }
 
@@ -282,7 +285,7 @@ class KvCacheModel : public KvCacheFixture, public testing::WithParamInterface<K
     std::vector<size_t> lengths;
     for (const Head& head : heads) lengths.push_back(head.slots.size());
     cache.begin_step();
-    append(cache, heads, 1 + random(100));
+    append(cache, heads, 1 + random(100), /*in_step=*/true);
     cache.rollback_step();
     next_ = before;
     for (size_t i = 0; i < heads.size(); ++i) shorten(heads[i], lengths[i]);

@@ -39,9 +39,9 @@ KvView KvCache::page_view(const Layer& layer, const int32_t& page, KvCodec codec
   return v;
 }
 
-// Lists the pages of a head to encode now: those whose codes the newest row sees, and one ahead. The four pages that
-// the next block of rows will see as codes are made in the four quarters of the rows before it, each head's in another
-// of the 64 steps of a quarter.
+// Lists the pages of a head to encode now: the ones that the newest row sees as codes, and one ahead. The four pages
+// that the next block of rows will see as codes are made in the four quarters of the rows before it, each head's in
+// another of the 64 steps of a quarter.
 void KvCache::list_encodings(const Layer& layer, int32_t head) {
   const int32_t n = layer.slots.n_slots(head);
   if (n == 0) return;
@@ -78,7 +78,13 @@ void KvCache::encode(int32_t layer_index) {
   for (const Encoding& e : encodings_) {
     if (!e.shown) continue;
     layer.pages.show_codes(e.head, e.page);
-    layer.switched.push_back({e.head, e.page});
+    // Where the step's first row sees codes, too, the values make room for the codes of other heads.
+    const bool needed = !in_step_ || holds_values_ || e.page >= coded_end(layer.slots.noted(e.head));
+    if (!needed && !(is_kept(e.page) && complete(0))) {
+      layer.pages.drop_born(e.head, e.page);
+    } else {
+      layer.switched.push_back({e.head, e.page});
+    }
   }
 }
 
@@ -135,6 +141,16 @@ int32_t KvCache::place_before(int32_t n_tokens) const {
   };
   for (int32_t page = 0; (page = first_without_values(n_tokens)) >= 0;) n_tokens = page * kPageSlots;
   return n_tokens;
+}
+
+int64_t KvCache::kept_bytes(int32_t layer_index, int32_t head, int32_t n) const {
+  const Layer& layer = owner(layer_index);
+  const TablePools& pools = layer.pages.pools();
+  if (pools.codes == nullptr) return pages_for(n) * pools.values->page_bytes();
+  int32_t n_values = 0;
+  for (int32_t i = 0; i < layer.pages.n_pages(head); ++i) n_values += layer.pages.is_coded(head, i) ? 0 : 1;
+  n_values = std::min(n_values, pages_for(n));
+  return n_values * pools.values->page_bytes() + (pages_for(n) - n_values) * pools.codes->page_bytes();
 }
 
 // After slots were dropped: shows values again where the next row sees them, and frees codes of pages that will change.

@@ -1,4 +1,4 @@
-// Pages that become codes: when, what is kept for whom, and what a failure leaves.
+// Pages that become codes: when, which values are kept, and the state after a failure.
 #include <set>
 
 #include "cache/kv_cache_testing.h"
@@ -76,7 +76,7 @@ TEST_F(PageCodes, TheSlotDecidesNotTheSteps) {
   }
 }
 
-// One step at a time, each makes a few of the codes that the next block needs; none makes those of a whole block.
+// One step at a time, each makes a few of the codes that the next block needs; none makes the codes of a whole block.
 TEST_F(PageCodes, DecodingMakesCodesAhead) {
   KvCache cache = make();
   compute(cache, 0, 300, 300);
@@ -171,7 +171,7 @@ TEST_F(PageCodes, AFailedEncodingCostsNothing) {
       failed = true;
       cache.rollback_step();
       ASSERT_EQ(shown(cache), before);
-      ASSERT_LE(cache.bytes(), bytes + cache.n_columns() * code_bytes());  // those made ahead
+      ASSERT_LE(cache.bytes(), bytes + cache.n_columns() * code_bytes());  // made ahead
     }
     ASSERT_FALSE(taken.empty());
     pool.release(taken.back());

@@ -125,7 +125,9 @@ void PageTable::extend(int32_t head, int32_t n) {
   int32_t& have = n_pages_[static_cast<size_t>(head)];
   PageRun& spare = spare_[static_cast<size_t>(head)];
   while (have < n) {
-    if (spare.size() == 0) spare = pools_.values->allocate_run(std::max(n - have, std::min(kMaxRun, have / 2)));
+    // Pages that will become codes are few at a time: none of their pages of values lie idle.
+    const int32_t ahead = two_forms() ? 1 : std::min(kMaxRun, have / 2);
+    if (spare.size() == 0) spare = pools_.values->allocate_run(std::max(n - have, ahead));
     set_entry(at(head, have++), {.born = spare.begin++}, /*coded=*/false);
     ++n_values_;
   }

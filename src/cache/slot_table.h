@@ -60,6 +60,7 @@ class SlotTable {
 
   // Notes lengths; `forget` drops the slots appended since.
   void note();
+  int32_t noted(int32_t head) const { return noted_[at(head)]; }
   void forget();
 
  private:

@@ -1,11 +1,13 @@
-// KV pages that become codes, seen from sequences: what a row sees depends on its slot alone, however it is computed.
+// KV pages that become codes, seen from sequences: the slot of a row alone decides which pages it sees as codes.
+#include "base/byte_size.h"
 #include "engine/engine_testing.h"
 
 namespace vlcache {
 namespace {
 
 std::unique_ptr<Engine> coded_engine(KvCodec codec, std::string_view backend = "ref",
-                                     std::string_view model_type = "llama", int64_t kv_memory_bytes = 64 << 20) {
+                                     std::string_view model_type = "llama", int64_t kv_memory_bytes = 64 << 20,
+                                     int64_t cache_bytes = 0) {
   Json config = parse_json(
       R"({"vocab_size": 61, "hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2,
     "num_key_value_heads": 2, "head_dim": 16, "torch_dtype": "float32", "num_hidden_layers": 2,
@@ -16,6 +18,7 @@ std::unique_ptr<Engine> coded_engine(KvCodec codec, std::string_view backend = "
   EngineOptions options;
   options.backend = backend;
   options.kv_memory_bytes = kv_memory_bytes;
+  options.cache_bytes = cache_bytes;
   options.kv_codec = codec;
   return Engine::random(parse_model_config(config, "test"), options, /*seed=*/5);
 }
@@ -71,7 +74,7 @@ TEST(CodedKv, DecodingAgreesWithPrefill) {
   EXPECT_EQ(found, expected);
 }
 
-// The next turn goes on where it can: everything kept gives what computing all of it gives.
+// The next turn continues where it can: its logits equal those of a sequence that computes all of it.
 TEST(CodedKv, ContinuesAtPlaces) {
   const auto engine = coded_engine(KvCodec::kInt8);
   const std::vector<int32_t> first = random_tokens(900), more = random_tokens(60, 3);
@@ -91,7 +94,7 @@ TEST(CodedKv, ContinuesAtPlaces) {
   }
 }
 
-// Sequences that share a step see what each sees alone.
+// Sequences that share a step have the answers that each has alone.
 TEST(CodedKv, BatchesAgree) {
   const auto engine = coded_engine(KvCodec::kInt8);
   std::vector<std::vector<int32_t>> answers;
@@ -105,6 +108,59 @@ TEST(CodedKv, BatchesAgree) {
   const std::vector<GenerateResult> results = generate(*engine, std::move(requests));
   for (size_t i = 0; i < answers.size(); ++i) EXPECT_EQ(ids_of(results[i]), answers[i]);
   EXPECT_EQ(engine->pools().used_bytes(), 0);
+}
+
+// What is found in the cache is what would be computed, and how much depends on where it can be continued.
+TEST(CodedKv, HitsAreWhatWouldBeComputed) {
+  const auto engine = coded_engine(KvCodec::kInt8, "ref", "llama", 64 << 20, 32 << 20);
+  const std::vector<int32_t> shared = random_tokens(700);
+  const auto prompt = [&](int32_t n_shared, int32_t n_own, uint32_t seed) {
+    std::vector<int32_t> tokens(shared.begin(), shared.begin() + n_shared);
+    const std::vector<int32_t> own = random_tokens(n_own, seed);
+    tokens.insert(tokens.end(), own.begin(), own.end());
+    return tokens;
+  };
+  struct Case {
+    std::vector<int32_t> tokens;
+    int32_t n_found;
+  };
+  // The first page is values always; then the second prompt keeps the place where they part, and the first its end.
+  for (const Case& c : {Case{prompt(700, 200, 2), 0}, Case{prompt(700, 150, 3), 64}, Case{prompt(700, 90, 4), 700},
+                        Case{prompt(700, 0, 4), 699}, Case{prompt(700, 200, 2), 896}, Case{prompt(60, 300, 5), 60}}) {
+    const std::vector<int32_t> alone = answer_alone(*engine, c.tokens);
+    const GenerateResult found = generate(*engine, prefix_request(*engine, c.tokens));
+    EXPECT_EQ(ids_of(found), alone);
+    EXPECT_EQ(found.cache.n_prefix_tokens, c.n_found) << c.tokens.size();
+  }
+  expect_no_page_lost(*engine);
+}
+
+// Two requests that do not fit together: one is preempted, and both have the answers they have alone.
+TEST(CodedKv, PreemptedRequestsGoOn) {
+  const auto large = coded_engine(KvCodec::kInt8);
+  const int64_t bytes = large->kv_bytes(1300);
+  for (const int64_t cache : {int64_t{0}, int64_t{32} << 20}) {
+    const auto engine = coded_engine(KvCodec::kInt8, "ref", "llama", bytes, cache);
+    std::vector<Request> requests;
+    std::vector<std::vector<int32_t>> alone;
+    for (const uint32_t seed : {1u, 2u}) {
+      Request request = prefix_request(*engine, random_tokens(500, seed));
+      request.options.max_tokens = 300;
+      Request same = prefix_request(*large, random_tokens(500, seed));
+      same.options.max_tokens = 300;
+      alone.push_back(ids_of(generate(*large, std::move(same))));
+      requests.push_back(std::move(request));
+    }
+    const std::vector<GenerateResult> results = generate(*engine, std::move(requests));
+    int32_t n_preempted = 0;
+    for (size_t i = 0; i < results.size(); ++i) {
+      ASSERT_FALSE(results[i].error) << results[i].error->what();
+      EXPECT_EQ(ids_of(results[i]), alone[i]) << static_cast<int>(results[i].finish_reason);
+      n_preempted += results[i].preemptions.n_times;
+    }
+    EXPECT_GT(n_preempted, 0);
+    expect_no_page_lost(*engine);
+  }
 }
 
 // Every way to evict, with lookahead tokens and without, acts on codes as on values: whatever the pieces.
@@ -123,6 +179,24 @@ TEST(CodedKv, PoliciesAgreeWhateverThePieces) {
     }
     expect_close(a, b);
     EXPECT_EQ(kept_tokens(*whole), kept_tokens(*cut));
+  }
+}
+
+// A budget in bytes counts the pages as they are: more slots than values would have, never more bytes.
+TEST(CodedKv, BudgetsInBytes) {
+  const auto engine = coded_engine(KvCodec::kInt8), plain = coded_engine(KvCodec::kF32);
+  const std::vector<int32_t> tokens = random_tokens(900);
+  for (const char* budget : {"100KiB", "260KiB"}) {
+    const auto codes = make_sequence(*engine, tokens, "snapkv", budget),
+               values = make_sequence(*plain, tokens, "snapkv", budget);
+    compute(*engine, *codes, 1000), compute(*plain, *values, 1000);
+    const int64_t limit = *parse_bytes(budget);
+    EXPECT_LE(codes->cache().bytes(), limit);
+    EXPECT_LE(values->cache().bytes(), limit);
+    EXPECT_GE(n_slots(kept_tokens(*codes)), n_slots(kept_tokens(*values)));
+    if (budget == std::string_view("260KiB")) {
+      EXPECT_GT(n_slots(kept_tokens(*codes)), 3 * n_slots(kept_tokens(*values)) / 2);
+    }
   }
 }
 

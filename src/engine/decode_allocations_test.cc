@@ -15,15 +15,16 @@
 namespace vlcache {
 namespace {
 
-// weights: "float32", "bfloat16", or "int4" beside bf16.
+// weights: "float32", "bfloat16", or "int4" beside bf16; "int8 pages": bf16, and KV pages that become codes.
 std::unique_ptr<Engine> engine_of(std::string_view weights) {
   Json config = parse_json(
       R"({"model_type": "llama", "vocab_size": 3000, "hidden_size": 256, "intermediate_size": 512,
     "num_attention_heads": 8, "num_key_value_heads": 2, "num_hidden_layers": 2, "max_position_embeddings": 4096})",
       "test");
-  const bool quantised = weights == "int4";
-  config["torch_dtype"] = quantised ? "bfloat16" : weights;
+  const bool quantised = weights == "int4", coded = weights == "int8 pages";
+  config["torch_dtype"] = quantised || coded ? "bfloat16" : weights;
   EngineOptions options;
+  if (coded) options.kv_codec = KvCodec::kInt8;
   if (quantised) options.weights.text = WeightChoice::kInt4;
   options.kv_memory_bytes = 64 << 20;
   return Engine::random(parse_model_config(config, "test"), options, /*seed=*/5);
@@ -90,6 +91,10 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, DecodeAllocations,
 // As many rows as codes are made bytes for, too.
 INSTANTIATE_TEST_SUITE_P(Quantised, DecodeAllocations,
                          testing::Combine(testing::Values("int4"), testing::Values(1, 3, 17), testing::Values("full")));
+
+INSTANTIATE_TEST_SUITE_P(Coded, DecodeAllocations,
+                         testing::Combine(testing::Values("int8 pages"), testing::Values(3),
+                                          testing::Values("full", "adds_up", "post_vision/tova")));
 
 }  // namespace
 }  // namespace vlcache

@@ -210,9 +210,9 @@ class Backend {
   // Reads slots[i] of one head as f32: k, v [slots.size(), d]; either may be empty.
   virtual void kv_read(const KvView& kv, int head, std::span<const int32_t> slots, const Tensor& k,
                        const Tensor& v) = 0;
-  // Copies slot `from[i]` of `head` in `src` to slot `to[i]` of `head` in `dst`: bit-exactly between pages of one codec,
-  // encoded from a page of values into a coded page. In the order given: src and dst may share pages as long as no slot
-  // is overwritten before it is read.
+  // Copies slot `from[i]` of `head` in `src` to slot `to[i]` of `head` in `dst`: bit-exactly between pages of one
+  // codec, encoded from a page of values into a coded page. In the order given: src and dst may share pages as long as
+  // no slot is overwritten before it is read.
   virtual void kv_move(const KvView& src, const KvView& dst, int head, std::span<const int32_t> from,
                        std::span<const int32_t> to) = 0;
   // Overwrites slot `slot` of `head` with k, v [d] f32 (a merged slot); an empty one stays as it is.

@@ -211,7 +211,7 @@ class EvictionPolicy final : public RuledPolicy {
     const auto bytes = [&](const SlotCounts& counts) {
       int64_t sum = 0;
       for_each_head(part.slots, [&](int32_t layer, int32_t head) {
-        sum += (counts[at(layer)][at(head)] + kPageSlots - 1) / kPageSlots * part.slots.page_bytes(layer);
+        sum += part.slots.kept_bytes(layer, head, counts[at(layer)][at(head)]);
       });
       return static_cast<double>(sum);
     };

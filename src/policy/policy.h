@@ -51,6 +51,12 @@ class PolicySlots {
   virtual int32_t window(int32_t layer) const = 0;
   // Bytes of a page, which holds kPageSlots slots of one head.
   virtual int64_t page_bytes(int32_t layer) const = 0;
+  // Bytes at most of the pages of n of a head's slots after the others were evicted. Less than page_bytes() says where
+  // pages have become codes.
+  virtual int64_t kept_bytes(int32_t layer, int32_t head, int32_t n) const {
+    static_cast<void>(head);
+    return int64_t{(n + kPageSlots - 1) / kPageSlots} * page_bytes(layer);
+  }
   // K and V of a head's slots, its first n: k, v [n, head_dim] f32, rotated keys; either may be empty.
   virtual int32_t head_dim(int32_t layer) const = 0;
   virtual void read(int32_t layer, int32_t head, const Tensor& k, const Tensor& v) const = 0;

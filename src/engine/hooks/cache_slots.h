@@ -30,6 +30,9 @@ class CacheSlots final : public PolicySlots {
   }
   int32_t window(int32_t layer) const override { return cache_.shape().layers[static_cast<size_t>(layer)].window; }
   int64_t page_bytes(int32_t layer) const override { return cache_.page_bytes(layer); }
+  int64_t kept_bytes(int32_t layer, int32_t head, int32_t n) const override {
+    return cache_.kept_bytes(layer, head, n);
+  }
   int32_t head_dim(int32_t layer) const override { return cache_.shape().layers[static_cast<size_t>(layer)].head_dim; }
   void read(int32_t layer, int32_t head, const Tensor& k, const Tensor& v) const override {
     cache_.read(layer, head, k, v);

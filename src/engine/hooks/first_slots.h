@@ -26,6 +26,7 @@ class FirstSlots final : public PolicySlots {
   }
   int32_t window(int32_t layer) const override { return all_.window(layer); }
   int64_t page_bytes(int32_t layer) const override { return all_.page_bytes(layer); }
+  int64_t kept_bytes(int32_t layer, int32_t head, int32_t n) const override { return all_.kept_bytes(layer, head, n); }
   int32_t head_dim(int32_t layer) const override { return all_.head_dim(layer); }
   void read(int32_t layer, int32_t head, const Tensor& k, const Tensor& v) const override {
     all_.read(layer, head, k, v);
