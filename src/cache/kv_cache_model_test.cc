@@ -109,6 +109,12 @@ class KvCacheModel : public KvCacheFixture, public testing::WithParamInterface<K
     }
   }
 
+  bool is_kept(size_t page) const {
+    return std::ranges::any_of(places_, [&](int32_t place) {
+      return static_cast<size_t>(coded_end(place)) <= page && page * kPageSlots < static_cast<size_t>(place);
+    });
+  }
+
   void end_step(KvCache& cache, Heads& heads) const {
     cache.end_step();
     const bool complete = cache.complete(0);
