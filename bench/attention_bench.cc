@@ -1,6 +1,7 @@
 // Attention against the limits of the machine: decode in bytes of K and V per second, prefill and vision in operations
 // per second, each beside the limit probed right before and after.
-// Usage: attention_bench [repetitions [threads [words: decode prefill dense pages stats write pairs coded]]]. With one
+// Usage: attention_bench [repetitions [threads [words: decode prefill dense pages stats write pairs coded,
+// or an instruction set of --max-isa]]]. With one
 // thread CPU time is measured, so that other processes on a shared machine count less.
 #include <algorithm>
 #include <cstdio>
@@ -266,7 +267,12 @@ int main(int argc, char** argv) {
   const int reps = argc > 1 ? std::atoi(argv[1]) : 7;
   std::string words;
   if (argc > 2) set_threads(std::atoi(argv[2]));
-  for (int i = 3; i < argc; ++i) words += argv[i];
+  for (int i = 3; i < argc; ++i) {
+    words += argv[i];
+    for (const cpu::InstructionSet& set : cpu::kInstructionSets) {
+      if (set.name == argv[i]) cpu::limit_machine(set);
+    }
+  }
   const auto wanted = [&](const char* word) { return words.empty() || words.find(word) != std::string::npos; };
   const cpu::Isa isa = cpu::fastest_isa();
   cpu::AttentionWorkspace workspace(isa, cpu::has_byte_dots(isa));

@@ -30,7 +30,8 @@ void add_parts(TileRunner& runner, const Tile& tile) {
 // time.
 void add_sequence(TileRunner& runner, const AttentionSeq& seq, const AttentionArgs& args, const Tensor& q) {
   const int group = static_cast<int>(q.dim(1) / seq.kv.n_kv_heads);
-  const int step = runner.tokens_per_tile(q.dtype, seq.n_rows, group);
+  const bool coded = seq.kv.codecs != nullptr || is_coded(seq.kv.codec);
+  const int step = runner.tokens_per_tile(q.dtype, seq.n_rows, group, coded);
   for (int head = 0; head < seq.kv.n_kv_heads; ++head) {
     for (int begin = (seq.n_rows - 1) / step * step; begin >= 0; begin -= step) {
       Tile tile{.kv = &seq.kv,

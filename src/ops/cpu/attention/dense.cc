@@ -57,7 +57,7 @@ void attend_image(AttentionWorkspace& workspace, const DenseTensors& t, float sc
   parallel_for(n_pages, [&](int64_t i, int) { write_page(t.k, t.v, kv, i); });
 
   const AttentionArgs args{.scale = scale};
-  const int step = runner.tokens_per_tile(t.q.dtype, n, 1);
+  const int step = runner.tokens_per_tile(t.q.dtype, n, 1, /*coded=*/false);
   runner.clear();
   Tile tile{.kv = &kv, .args = &args, .n_seen = n, .causal_step = 0};
   for (int head = 0; head < n_heads; ++head) {

@@ -12,7 +12,7 @@
 namespace vlcache::cpu {
 
 inline constexpr int kCodedStripRows = 4;  // of coded pages: two sums for each accumulator
-inline constexpr int kCodedTileRows = 8;   // the same with AMX: a tile holds both halves
+inline constexpr int kByteTileRows = 8;   // the same with AMX: a tile holds both halves
 inline constexpr int kStripRows = 6;       // 6 rows x 4 vectors of 16 slots: 24 accumulators of 32 registers
 inline constexpr int kMostStripRows = 32;  // two tiles of AMX
 inline constexpr int kBlockPages = 4;      // pages between two steps of softmax, at most
@@ -131,7 +131,8 @@ struct AttentionKernels {
   // Codes of four, side by side, become two lines of pairs of bf16: from [n, width, 4] to [2 n, width, 2]. Null: no
   // kernel multiplies pairs of bf16.
   void (*code_values)(const std::byte* from, int64_t n, int64_t width, std::byte* to);
-  bool code_halves;  // CodedQuery: of bytes
+  // A row x [d], a value of which is worth x[i] * unit, to QueryForm::kCodes; x is 0 up to the next multiple of 64.
+  void (*code_query)(const float* x, int64_t d, float unit, std::byte* y);
   // x [n] = factor H x, block by block (rotate_head).
   void (*rotate)(float* x, int64_t n, int64_t block, float factor);
   // s[i, j] *= scale[j] for m rows.
@@ -164,10 +165,10 @@ struct ByteTiles {
   int64_t b_stride;
   int n_parts;
   int last;
-  int n;          // 16, 32, 48 or 64
-  int32_t* sums;  // [n_rows, 64]
-  const std::byte* prefetch;
-  int prefetch_total;  // cache lines
+  int n;                             // 16, 32, 48 or 64
+  int32_t* sums;                     // [n_rows, 64]
+  const std::byte* const* prefetch;  // [n_parts]; null: no prefetch
+  int prefetch_lines;                // cache lines of a part
 };
 void multiply_bytes_amx(const ByteTiles& t);
 

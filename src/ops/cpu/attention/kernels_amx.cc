@@ -187,52 +187,60 @@ void values_tiles(const ValueTile& t, int n) {
   }
 }
 
-// Products of bytes, up to four tiles of columns. Tiles: 0 to 3 sums, 4 left operand, 5 right operand; 6 and 7 the same
-// for a last part that is no whole one.
+// Products of bytes of tile 4, or of tile 6 for a last part that is no whole one.
+template <int kTiles>
+void multiply_bytes_by(const std::byte* right, int64_t stride) {
+  _tile_loadd(5, right, stride);
+  _tile_dpbssd(0, 4, 5);
+  if constexpr (kTiles > 1) {
+    _tile_loadd(5, right + 64, stride);
+    _tile_dpbssd(1, 4, 5);
+  }
+  if constexpr (kTiles > 2) {
+    _tile_loadd(5, right + 128, stride);
+    _tile_dpbssd(2, 4, 5);
+  }
+  if constexpr (kTiles > 3) {
+    _tile_loadd(5, right + 192, stride);
+    _tile_dpbssd(3, 4, 5);
+  }
+}
+
+template <int kTiles>
+void multiply_last_bytes_by(const std::byte* right, int64_t stride) {
+  _tile_loadd(7, right, stride);
+  _tile_dpbssd(0, 6, 7);
+  if constexpr (kTiles > 1) {
+    _tile_loadd(7, right + 64, stride);
+    _tile_dpbssd(1, 6, 7);
+  }
+  if constexpr (kTiles > 2) {
+    _tile_loadd(7, right + 128, stride);
+    _tile_dpbssd(2, 6, 7);
+  }
+  if constexpr (kTiles > 3) {
+    _tile_loadd(7, right + 192, stride);
+    _tile_dpbssd(3, 6, 7);
+  }
+}
+
 template <int kTiles>
 void multiply_bytes(const ByteTiles& t) {
   zero_sums();
-  const bool rest = t.last < 64;
-  const std::byte* next = t.prefetch;
-  const int lines = next != nullptr ? (t.prefetch_total + t.n_parts - 1) / t.n_parts : 0;
-  for (int part = 0; part < t.n_parts - (rest ? 1 : 0); ++part, next += 64 * lines) {
-    const std::byte* b = t.b[part];
-    _tile_loadd(4, t.a + 64 * part, t.a_stride);
-    _tile_loadd(5, b, t.b_stride);
-    _tile_dpbssd(0, 4, 5);
-    if constexpr (kTiles > 1) {
-      prefetch(next, lines / 2);
-      _tile_loadd(5, b + 64, t.b_stride);
-      _tile_dpbssd(1, 4, 5);
+  const int n_whole = t.last < 64 ? t.n_parts - 1 : t.n_parts;
+  for (int part = 0; part < t.n_parts; ++part) {
+    const std::byte *a = t.a + 64 * part, *b = t.b[part];
+    const std::byte* next = t.prefetch != nullptr ? t.prefetch[part] : nullptr;
+    const int lines = next != nullptr ? t.prefetch_lines : 0;
+    prefetch(next, lines / 2);
+    if (part < n_whole) {
+      _tile_loadd(4, a, t.a_stride);
+      multiply_bytes_by<kTiles>(b, t.b_stride);
+    } else {
+      _tile_loadd(6, a, t.a_stride);
+      multiply_last_bytes_by<kTiles>(b, t.b_stride);
     }
-    if constexpr (kTiles > 2) {
-      _tile_loadd(5, b + 128, t.b_stride);
-      _tile_dpbssd(2, 4, 5);
-    }
-    prefetch(next + (kTiles > 1 ? 64 * (lines / 2) : 0), kTiles > 1 ? lines - lines / 2 : lines);
-    if constexpr (kTiles > 3) {
-      _tile_loadd(5, b + 192, t.b_stride);
-      _tile_dpbssd(3, 4, 5);
-    }
-  }
-  if (rest) {
-    const std::byte* b = t.b[t.n_parts - 1];
-    prefetch(next, lines);
-    _tile_loadd(6, t.a + 64 * (t.n_parts - 1), t.a_stride);
-    _tile_loadd(7, b, t.b_stride);
-    _tile_dpbssd(0, 6, 7);
-    if constexpr (kTiles > 1) {
-      _tile_loadd(7, b + 64, t.b_stride);
-      _tile_dpbssd(1, 6, 7);
-    }
-    if constexpr (kTiles > 2) {
-      _tile_loadd(7, b + 128, t.b_stride);
-      _tile_dpbssd(2, 6, 7);
-    }
-    if constexpr (kTiles > 3) {
-      _tile_loadd(7, b + 192, t.b_stride);
-      _tile_dpbssd(3, 6, 7);
-    }
+    prefetch(next + 64 * (lines / 2), lines - lines / 2);
   }
   store_strip<kTiles>(reinterpret_cast<float*>(t.sums), 4 * 64);
 }

@@ -76,35 +76,42 @@ struct ByteDots {
     sums[1] = byte_dot(sums[1], row.low, codes);
   }
   static HWY_INLINE I32Vec total(const I32Vec (&sums)[kSums]) { return hn::Add(hn::ShiftLeft<7>(sums[0]), sums[1]); }
-  // Bytes of words a, b, c, d in this order.
+  // Words a, b, c, d, which fit bytes with a sign, as bytes in this order.
   static HWY_INLINE U32Vec bytes_of(I32Vec a, I32Vec b, I32Vec c, I32Vec d) {
     // Instructions pack within blocks of 128 bits: then fours of each vector are one vector's apart.
 #if HWY_TARGET == HWY_AVX2
-    const __m256i packed = _mm256_packus_epi16(_mm256_packs_epi32(a.raw, b.raw), _mm256_packs_epi32(c.raw, d.raw));
+    const __m256i packed = _mm256_packs_epi16(_mm256_packs_epi32(a.raw, b.raw), _mm256_packs_epi32(c.raw, d.raw));
     return U32Vec{_mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7))};
 #else
-    const __m512i packed = _mm512_packus_epi16(_mm512_packs_epi32(a.raw, b.raw), _mm512_packs_epi32(c.raw, d.raw));
+    const __m512i packed = _mm512_packs_epi16(_mm512_packs_epi32(a.raw, b.raw), _mm512_packs_epi32(c.raw, d.raw));
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     return U32Vec{_mm512_permutexvar_epi32(order, packed)};
 #endif
   }
-  // v = factor p [n], 0 .. kMostWeight, as its two halves; up to a page's end they are 0.
-  static HWY_INLINE void store_weights(const float* p, int n, float factor, std::byte* codes) {
+  // v = factor x [n], |v| <= kMostWeight, as its two halves, the low one from -kBelow on; up to the next multiple of
+  // 64, they are 0. Returns the sum of all v, lanes apart.
+  template <int kBelow>
+  static HWY_INLINE I32Vec code(const float* x, int64_t n, float factor, std::byte* codes, int64_t plane) {
     const hn::Repartition<uint8_t, D> d8;
-    const I32Vec low = hn::Set(I32Tag(), 127);
-    for (int j = 0; j < n; j += 4 * kN) {
-      I32Vec v[4];
+    const I32Vec low = hn::Set(I32Tag(), 127), below = hn::Set(I32Tag(), kBelow);
+    I32Vec sum = hn::Zero(I32Tag());
+    for (int64_t j = 0; j < n; j += 4 * kN) {
+      I32Vec v[4], high[4];
       for (int i = 0; i < 4; ++i) {
-        const int at = j + i * kN;
-        v[i] = at < n ? hn::NearestInt(hn::Mul(load(p + at), all(factor))) : hn::Zero(I32Tag());
+        const int64_t at = j + i * kN;
+        v[i] = at < n ? hn::NearestInt(hn::Mul(load(x + at), all(factor))) : hn::Zero(I32Tag());
+        sum = hn::Add(sum, v[i]);
+        const I32Vec raised = hn::Add(v[i], below);
+        high[i] = hn::ShiftRight<7>(raised);
+        v[i] = hn::Sub(hn::And(raised, low), below);
       }
-      const U32Vec whole =
-          bytes_of(hn::ShiftRight<7>(v[0]), hn::ShiftRight<7>(v[1]), hn::ShiftRight<7>(v[2]), hn::ShiftRight<7>(v[3]));
-      const U32Vec rest = bytes_of(hn::And(v[0], low), hn::And(v[1], low), hn::And(v[2], low), hn::And(v[3], low));
-      hn::StoreU(hn::BitCast(d8, whole), d8, reinterpret_cast<uint8_t*>(codes) + j);
-      hn::StoreU(hn::BitCast(d8, rest), d8, reinterpret_cast<uint8_t*>(codes) + kBlockColumns + j);
+      hn::StoreU(hn::BitCast(d8, bytes_of(high[0], high[1], high[2], high[3])), d8,
+                 reinterpret_cast<uint8_t*>(codes) + j);
+      hn::StoreU(hn::BitCast(d8, bytes_of(v[0], v[1], v[2], v[3])), d8, reinterpret_cast<uint8_t*>(codes) + plane + j);
     }
+    return sum;
   }
+  static constexpr bool kUnsignedK = true;
 };
 #endif
 
@@ -132,18 +139,22 @@ struct WordDots {
   }
   static HWY_INLINE void add_v(I32Vec (&sums)[kSums], const Codes& codes, const Row& row) { add_k(sums, codes, row); }
   static HWY_INLINE I32Vec total(const I32Vec (&sums)[kSums]) { return sums[0]; }
-  // v = factor p [n], 0 .. kMostWeight, as words.
-  static HWY_INLINE void store_weights(const float* p, int n, float factor, std::byte* codes) {
+  // v = factor x [n] as words.
+  template <int kBelow>
+  static HWY_INLINE I32Vec code(const float* x, int64_t n, float factor, std::byte* codes, int64_t) {
     const hn::Repartition<uint64_t, D> d64;
     const hn::Half<decltype(d64)> half;
-    for (int j = 0; j < n; j += kN) {
+    for (int64_t j = 0; j < n; j += kN) {
       // In each four words in the order 0, 2, 1, 3: lanes 0 and 1 with lanes 2 and 3 in their high halves.
-      const I32Vec v = hn::NearestInt(hn::Mul(load(p + j), all(factor)));
-      const auto pairs = hn::BitCast(d64, hn::Or(v, hn::ShiftLeft<16>(hn::Shuffle1032(v))));
+      const I32Vec v = hn::NearestInt(hn::Mul(load(x + j), all(factor)));
+      const I32Vec low = hn::And(v, hn::Set(I32Tag(), 0xffff));
+      const auto pairs = hn::BitCast(d64, hn::Or(low, hn::ShiftLeft<16>(hn::Shuffle1032(v))));
       hn::StoreU(hn::LowerHalf(half, hn::ConcatEven(d64, pairs, pairs)), half,
                  reinterpret_cast<uint64_t*>(codes + 2 * j));
     }
+    return hn::Zero(I32Tag());
   }
+  static constexpr bool kUnsignedK = false;
 };
 #else
 struct WordDots {
@@ -169,15 +180,18 @@ struct WordDots {
   }
   static HWY_INLINE void add_v(I32Vec (&sums)[kSums], const Codes& codes, const Row& row) { add_k(sums, codes, row); }
   static HWY_INLINE I32Vec total(const I32Vec (&sums)[kSums]) { return sums[0]; }
-  static HWY_INLINE void store_weights(const float* p, int n, float factor, std::byte* codes) {
+  template <int kBelow>
+  static HWY_INLINE I32Vec code(const float* x, int64_t n, float factor, std::byte* codes, int64_t) {
     auto* words = reinterpret_cast<int16_t*>(codes);
     constexpr int kOrder[4] = {0, 2, 1, 3};
-    for (int j = 0; j < n; j += kN) {
+    for (int64_t j = 0; j < n; j += kN) {
       int32_t lanes[kN];
-      hn::StoreU(hn::NearestInt(hn::Mul(load(p + j), all(factor))), I32Tag(), lanes);
-      for (int i = j; i < j + kN; ++i) words[i / 4 * 4 + kOrder[i % 4]] = static_cast<int16_t>(lanes[i - j]);
+      hn::StoreU(hn::NearestInt(hn::Mul(load(x + j), all(factor))), I32Tag(), lanes);
+      for (int64_t i = j; i < j + kN; ++i) words[i / 4 * 4 + kOrder[i % 4]] = static_cast<int16_t>(lanes[i - j]);
     }
+    return hn::Zero(I32Tag());
   }
+  static constexpr bool kUnsignedK = false;
 };
 #endif
 
@@ -226,6 +240,32 @@ void scores_rows(const ScoreTile& t) {
   }
 }
 
+// The largest |x| of n, a multiple of 16; NaN if one of them is.
+HWY_INLINE float largest(const float* x, int64_t n) {
+  I32Vec most = hn::Zero(I32Tag());  // bits without the sign, which are in the order of their values, NaN above all
+  const I32Vec no_sign = hn::Set(I32Tag(), 0x7fffffff);
+  for (int64_t j = 0; j < n; j += kN) most = hn::Max(most, hn::And(hn::BitCast(I32Tag(), load(x + j)), no_sign));
+  return std::bit_cast<float>(hn::GetLane(hn::MaxOfLanes(I32Tag(), most)));
+}
+constexpr float kLeast = 1e-30f;  // below it, 1 / largest is no number
+HWY_INLINE bool has_codes(float largest) { return largest >= kLeast && largest <= std::numeric_limits<float>::max(); }
+
+template <class Dots>
+void code_query(const float* x, int64_t d, float unit, std::byte* y) {
+  const int64_t plane = query_plane(d), padded = (d + 63) / 64 * 64;
+  const float most = largest(x, padded);
+  CodedQuery query{.scale = most < kLeast ? 0.0f : unit * (most / static_cast<float>(kMostQuery)), .start = 0};
+  if (has_codes(most)) {
+    const I32Vec sum = Dots::template code<64>(x, padded, static_cast<float>(kMostQuery) / most, y, plane);
+    if (Dots::kUnsignedK) query.start = -128 * hn::GetLane(hn::SumOfLanes(I32Tag(), sum));
+  } else {
+    std::memset(y, 0, static_cast<size_t>(2 * plane));
+    // A row that is not finite becomes NaN.
+    if (!(most < kLeast)) query.scale = std::numeric_limits<float>::quiet_NaN();
+  }
+  std::memcpy(y + 2 * plane - sizeof query, &query, sizeof query);
+}
+
 // A strip's weights as whole numbers, relative to the largest of each row.
 template <int kRows>
 struct WholeWeights {
@@ -237,18 +277,13 @@ template <class Dots, int kRows>
 void weigh(const ValueTile& t, int i, WholeWeights<kRows>& to) {
   const float* p = reinterpret_cast<const float*>(t.p + i * t.p_stride);
   const int n = (t.n + kLanes - 1) / kLanes * kLanes;
-  I32Vec most = hn::Zero(I32Tag());  // bits without the sign, which are in the order of their values, NaN above all
-  const I32Vec no_sign = hn::Set(I32Tag(), 0x7fffffff);
-  for (int j = 0; j < n; j += kN) most = hn::Max(most, hn::And(hn::BitCast(I32Tag(), load(p + j)), no_sign));
-  const float largest = std::bit_cast<float>(hn::GetLane(hn::MaxOfLanes(I32Tag(), most)));
-  constexpr float kLeast = 1e-30f;  // below it, 1 / largest is no number
-  const bool some = largest >= kLeast && largest <= std::numeric_limits<float>::max();
-  to.unit[i] = largest < kLeast ? 0.0f : largest / static_cast<float>(kMostWeight);
-  if (!some) {
+  const float most = largest(p, n);
+  to.unit[i] = most < kLeast ? 0.0f : most / static_cast<float>(kMostWeight);
+  if (has_codes(most)) {
+    Dots::template code<0>(p, n, static_cast<float>(kMostWeight) / most, to.codes[i], kBlockColumns);
+  } else {
     std::memset(to.codes[i], 0, sizeof(to.codes[i]));
-    return;
   }
-  Dots::store_weights(p, n, static_cast<float>(kMostWeight) / largest, to.codes[i]);
 }
 
 template <class Dots, int MR, int NR>
@@ -332,10 +367,14 @@ constexpr int kMostParts = 1024 / 64;
 void scores_by_tiles(const ScoreTile& t) {
   if (t.m <= kFewTileRows) return scores_coded<ByteDots>(t);
   const int64_t plane = query_plane(t.head_dim);
-  alignas(64) int32_t sums[2 * kCodedTileRows][kPageSlots];
-  const std::byte* k[kMostParts];
+  alignas(64) int32_t sums[2 * kByteTileRows][kPageSlots];
+  const std::byte *k[kMostParts], *prefetch[kMostParts];
   const int n_parts = (t.head_dim + 63) / 64, n = (t.n + kLanes - 1) / kLanes * kLanes;
-  for (int i = 0; i < n_parts; ++i) k[i] = t.k + int64_t{64} * kPageSlots * i;
+  const int lines = (t.prefetch_total + n_parts - 1) / n_parts;
+  for (int i = 0; i < n_parts; ++i) {
+    k[i] = t.k + int64_t{64} * kPageSlots * i;
+    if (t.prefetch != nullptr) prefetch[i] = t.prefetch + int64_t{64} * lines * i;
+  }
   multiply_bytes_amx({.a = t.q,
                       .a_stride = plane,
                       .n_rows = 2 * t.m,
@@ -345,8 +384,8 @@ void scores_by_tiles(const ScoreTile& t) {
                       .last = t.head_dim - 64 * (n_parts - 1),
                       .n = n,
                       .sums = sums[0],
-                      .prefetch = t.prefetch,
-                      .prefetch_total = t.prefetch_total});
+                      .prefetch = t.prefetch != nullptr ? prefetch : nullptr,
+                      .prefetch_lines = lines});
   const auto* scales = reinterpret_cast<const bf16*>(t.k + int64_t{kPageSlots} * t.head_dim);
   for (int i = 0; i < t.m; ++i) {
     CodedQuery query;
@@ -361,15 +400,14 @@ void scores_by_tiles(const ScoreTile& t) {
 
 void values_by_tiles(const ValueTile& t) {
   if (t.m <= kFewTileRows) return values_coded<ByteDots>(t);
-  WholeWeights<kCodedTileRows> w;
+  WholeWeights<kByteTileRows> w;
   for (int i = 0; i < t.m; ++i) weigh<ByteDots>(t, i, w);
-  alignas(64) int32_t sums[2 * kCodedTileRows][64];
+  alignas(64) int32_t sums[2 * kByteTileRows][64];
   const int n_parts = (t.n + kPageSlots - 1) / kPageSlots;
   for (int column = 0; column < t.padded_dim; column += 64) {
     const std::byte* v[kBlockPages];
     for (int i = 0; i < n_parts; ++i) v[i] = t.v[i] + 4 * column;
     const int n = std::min(t.padded_dim - column, 64);
-    const bool first = column == 0 && t.prefetch != nullptr;
     multiply_bytes_amx({.a = w.codes[0],
                         .a_stride = kBlockColumns,
                         .n_rows = 2 * t.m,
@@ -379,8 +417,8 @@ void values_by_tiles(const ValueTile& t) {
                         .last = 64,
                         .n = n,
                         .sums = sums[0],
-                        .prefetch = first ? t.prefetch[0] : nullptr,
-                        .prefetch_total = t.prefetch_total});
+                        .prefetch = column == 0 ? t.prefetch : nullptr,
+                        .prefetch_lines = t.prefetch_total});
     for (int i = 0; i < t.m; ++i) {
       float* o = t.o + i * t.o_stride + column;
       for (int j = 0; j < n; j += kN) {
@@ -462,7 +500,7 @@ void fill(AttentionKernels* kernels) {
   kernels->values[kCodec] = values_coded<Dots>;
   kernels->softmax[kCodec] = kernels->softmax[static_cast<size_t>(KvCodec::kF32)];
   kernels->strip_rows[kCodec] = kCodedStripRows;
-  kernels->code_halves = Dots::kSums == 2;
+  kernels->code_query = code_query<Dots>;
   kernels->rotate = rotate;
   kernels->scale_columns = scale_columns;
 }
@@ -476,7 +514,7 @@ void fill_bytes(AttentionKernels*) {}  // never called
 void fill_tiles([[maybe_unused]] AttentionKernels* kernels) {
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_AVX2
   constexpr size_t kCodec = static_cast<size_t>(KvCodec::kInt8);
-  kernels->strip_rows[kCodec] = kCodedTileRows;
+  kernels->strip_rows[kCodec] = kByteTileRows;
   kernels->scores[kCodec] = scores_by_tiles;
   kernels->values[kCodec] = values_by_tiles;
 #endif

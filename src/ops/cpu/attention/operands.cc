@@ -1,8 +1,6 @@
 // Makes what kernels multiply: queries in the forms that pages need, and pages in other forms than they are stored in.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <limits>
 #include <numeric>
 
 #include "base/numeric/kv_codec.h"
@@ -13,46 +11,10 @@
 namespace vlcache::cpu {
 namespace {
 
-constexpr float kToWhole = 12582912.0f;  // 1.5 * 2^23: adding it rounds to even, and costs less than a call
-
 template <typename To, typename From>
 void convert_row(const From* x, int64_t n, std::byte* y) {
   To* to = reinterpret_cast<To*>(y);
   for (int64_t c = 0; c < n; ++c) to[c] = from_float<To>(to_float(x[c]));
-}
-
-// x [d], rotated, to a CodedQuery; a value is worth x[i] * unit.
-void code_query(const float* x, int64_t d, float unit, bool halves, std::byte* y) {
-  const int64_t plane = query_plane(d);
-  float most = 0, other = 0;
-  for (int64_t i = 0; i < d; ++i) most = std::max(most, std::abs(x[i])), other += x[i] * 0.0f;
-  constexpr float kLeast = 1e-30f;  // below it, 1 / most is no number
-  const float factor = most >= kLeast ? static_cast<float>(kMostQuery) / most : 0.0f;
-  std::memset(y, 0, static_cast<size_t>(2 * plane));
-  CodedQuery query{.scale = factor > 0 ? unit * most / static_cast<float>(kMostQuery) : 0.0f, .start = 0};
-  if (!(other == 0.0f)) {  // some value is not finite: the row becomes NaN
-    query.scale = std::numeric_limits<float>::quiet_NaN();
-    std::memcpy(y + 2 * plane - sizeof query, &query, sizeof query);
-    return;
-  }
-  int32_t sum = 0;
-  if (halves) {
-    auto* high = reinterpret_cast<int8_t*>(y);
-    for (int64_t i = 0; i < d; ++i) {
-      const int v = static_cast<int>(x[i] * factor + kToWhole - kToWhole), h = (v + 64) >> 7;
-      high[i] = static_cast<int8_t>(h);
-      high[plane + i] = static_cast<int8_t>(v - 128 * h);
-      sum += v;
-    }
-    query.start = -128 * sum;
-  } else {
-    auto* words = reinterpret_cast<int16_t*>(y);
-    constexpr int kOrder[4] = {0, 2, 1, 3};
-    for (int64_t i = 0; i < d; ++i) {
-      words[i / 4 * 4 + kOrder[i % 4]] = static_cast<int16_t>(x[i] * factor + kToWhole - kToWhole);
-    }
-  }
-  std::memcpy(y + 2 * plane - sizeof query, &query, sizeof query);
 }
 
 // One row of q, of its dtype, to a form.
@@ -61,12 +23,13 @@ void pack_row(const Tensor& q, const std::byte* x, const AttentionKernels& kerne
   const DType dtype = form == QueryForm::kBF16 ? DType::kBF16 : DType::kF32;
   if (form == QueryForm::kCodes || form == QueryForm::kRotated) {
     alignas(64) float row[kMaxHeadDim];
+    std::fill(row + d, row + (d + 63) / 64 * 64, 0.0f);
     const int64_t block = rotation_block(d);
     const float unit = 1.0f / static_cast<float>(block);
     pack_row(q, x, kernels, QueryForm::kF32, reinterpret_cast<std::byte*>(row));
     kernels.rotate(row, d, block, form == QueryForm::kRotated ? unit : 1.0f);
     if (form == QueryForm::kRotated) return convert_row<bf16>(row, d, y);
-    return code_query(row, d, unit, kernels.code_halves, y);
+    return kernels.code_query(row, d, unit, y);
   }
   if (q.dtype == dtype) {
     std::memcpy(y, x, static_cast<size_t>(d * dtype_bytes(dtype)));

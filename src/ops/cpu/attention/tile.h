@@ -13,7 +13,7 @@ namespace vlcache::cpu {
 // Tiles of few rows (decode) take one page at a time, while the next one is fetched into L1: 28-32 GB/s of one core's
 // 31-34, against 17-20 with blocks of four pages, which do not fit beside their successors.
 inline constexpr int kFewRows = 24;
-inline constexpr int kFewCodedPages = 1;
+inline constexpr int kFewCodedPages = 2;
 
 struct Interval {
   int64_t lowest, highest;

@@ -27,8 +27,8 @@ class TileRunner {
     return compute == DType::kBF16 ? bf16_kernels_ : f32_kernels_;
   }
 
-  // Tokens per tile so that n_tokens tokens of `group` rows each are cut evenly.
-  int tokens_per_tile(DType compute, int64_t n_tokens, int group) const;
+  // Tokens per tile so that n_tokens tokens of `group` rows each are cut evenly; coded: most pages are codes.
+  int tokens_per_tile(DType compute, int64_t n_tokens, int group, bool coded) const;
 
   // Attention of all tiles added since clear(); they are placed and write different rows.
   void clear() { tiles_.clear(); }
