@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "base/contracts/kv.h"
+#include "base/dtype.h"
 #include "ops/cpu/cpu_features.h"
 
 namespace vlcache::cpu {
