@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kGap = 5;  // elements between strided rows: odd, so that no row but the first is aligned
 
-constexpr int kCacheCodecs = 3;  // of the pages that cases fill: f32, bf16 and int8
+constexpr int kCacheCodecs = kKvCodecs;  // of the pages that cases fill
 
 // Fills memory that no op has written: NaN in every float dtype.
 constexpr int kUnwritten = 0xff;
@@ -197,7 +197,10 @@ Weight OpCaseMaker::quantised(const QuantForm& form, int64_t n_out, int64_t n_in
 
 void OpCaseMaker::place_pages(KvView& kv, CacheShape::Codecs codecs) {
   using Codecs = CacheShape::Codecs;
-  kv.codec = codecs == Codecs::kF32 ? KvCodec::kF32 : codecs == Codecs::kInt8 ? KvCodec::kInt8 : KvCodec::kBF16;
+  kv.codec = codecs == Codecs::kF32    ? KvCodec::kF32
+             : codecs == Codecs::kInt8 ? KvCodec::kInt8
+             : codecs == Codecs::kInt4 ? KvCodec::kInt4
+                                       : KvCodec::kBF16;
   const int32_t n_pages = kv.n_kv_heads * kv.page_stride;
   kv.pages = permutation(n_pages).data();
   for (int c = 0; c < kCacheCodecs; ++c) {

@@ -27,7 +27,7 @@ struct CacheShape {
   int64_t head_dim = 64;
   // kMixed: pages alternate between f32 and bf16; kMixedInt8: between f32, bf16 and int8. kBornInt8: bf16, and the
   // pages that the last slot sees as codes (coded_end) exist in both forms.
-  enum class Codecs : uint8_t { kF32, kBF16, kMixed, kInt8, kMixedInt8, kBornInt8 } codecs = Codecs::kBF16;
+  enum class Codecs : uint8_t { kF32, kBF16, kMixed, kInt8, kMixedInt8, kBornInt8, kInt4 } codecs = Codecs::kBF16;
   bool slot_bias = false;
   // Slots of bias -inf: one in eight; every other page and one in eight; all of head 0 and one in eight.
   enum class Hidden : uint8_t { kNone, kFew, kPages, kHead } hidden = Hidden::kNone;

@@ -257,9 +257,11 @@ void add_coded_shapes(std::vector<AttentionShape>& shapes) {
   for (const SeqShape& seq : {SeqShape{1, 1500}, SeqShape{20, 1010}, SeqShape{300, 900}}) {
     AttentionShape shape{.label = "int8 in both forms", .seqs = {seq}, .codecs = Codecs::kBornInt8};
     shapes.push_back(shape);
+    shape.label = "int8 in both forms, window of scattered rows";
     shape.scattered = true, shape.window = 800, shape.n_sinks = 70, shape.q_sinks = true;
     shapes.push_back(shape);
     shape = with_everything(shape);
+    shape.label += ", everything";
     shape.codecs = Codecs::kBornInt8, shape.hidden = Hidden::kFew, shape.q_scale = 1.0f;
     shapes.push_back(shape);
   }

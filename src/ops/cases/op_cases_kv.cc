@@ -9,7 +9,8 @@ namespace {
 using Codecs = CacheShape::Codecs;
 
 const char* codecs_name(Codecs codecs) {
-  static constexpr const char* kCodecNames[] = {" f32", " bf16", " mixed", " int8", " mixed int8", " born int8"};
+  static constexpr const char* kCodecNames[] = {" f32",        " bf16",      " mixed", " int8",
+                                                " mixed int8", " born int8", " int4"};
   return kCodecNames[static_cast<size_t>(codecs)];
 }
 
@@ -95,11 +96,11 @@ void add_move_case(OpCases& cases, const CacheShape& shape, Codecs becomes) {
 }
 
 // All slots from `begin` on become codes, `shift` slots further down: whole pages where shift is 0.
-void add_encode_case(OpCases& cases, const CacheShape& shape, int32_t begin, int32_t shift) {
+void add_encode_case(OpCases& cases, const CacheShape& shape, Codecs becomes, int32_t begin, int32_t shift) {
   auto prepare = [=](const OpSetup& setup, PreparedOp& op) {
     OpCaseMaker make(setup, op);
     CacheShape coded = shape;
-    coded.codecs = Codecs::kInt8;
+    coded.codecs = becomes;
     const KvView src = make.cache(shape), dst = make.cache(coded);
     std::vector<int32_t> slots(static_cast<size_t>(shape.n_slots[0] - begin));
     std::iota(slots.begin(), slots.end(), begin);
@@ -109,8 +110,10 @@ void add_encode_case(OpCases& cases, const CacheShape& shape, int32_t begin, int
     make.watch_cache(dst);
     op.run = [&backend = setup.backend, src, dst, from, to] { backend.kv_move(src, dst, 0, from, to); };
   };
-  cases.push_back(
-      {"kv_move", numbered("encodes from ", begin) + numbered(" down by ", shift) + " " + describe(shape), prepare});
+  cases.push_back({"kv_move",
+                   numbered("encodes from ", begin) + numbered(" down by ", shift) + " " + describe(shape) + " to" +
+                       codecs_name(becomes),
+                   prepare});
 }
 
 void add_set_case(OpCases& cases, const CacheShape& shape, int32_t slot, bool with_k = true, bool with_v = true) {
@@ -128,11 +131,19 @@ void add_set_case(OpCases& cases, const CacheShape& shape, int32_t slot, bool wi
 }
 
 void add_coded_cases(OpCases& cases) {
-  for (int64_t d : {32, 64, 72, 80, 96, 128, 256}) {
-    add_write_case(cases, {.n_slots = {150, 90}, .head_dim = d, .codecs = Codecs::kInt8}, 81, DType::kF32);
-    add_read_case(cases, {.n_slots = {70, 131}, .head_dim = d, .codecs = Codecs::kInt8}, true, true);
-    add_encode_case(cases, {.n_slots = {131}, .head_dim = d}, 0, 0);
-    add_encode_case(cases, {.n_slots = {131}, .head_dim = d, .codecs = Codecs::kF32}, 7, 5);
+  for (Codecs codecs : {Codecs::kInt8, Codecs::kInt4}) {
+    for (int64_t d : {32, 64, 72, 80, 96, 128, 256}) {
+      if (codecs == Codecs::kInt4 && (d == 32 || d == 96)) continue;  // whole groups, as of 64
+      add_write_case(cases, {.n_slots = {150, 90}, .head_dim = d, .codecs = codecs}, 81, DType::kF32);
+      add_read_case(cases, {.n_slots = {70, 131}, .head_dim = d, .codecs = codecs}, true, true);
+      add_encode_case(cases, {.n_slots = {131}, .head_dim = d}, codecs, 0, 0);
+      add_encode_case(cases, {.n_slots = {131}, .head_dim = d, .codecs = Codecs::kF32}, codecs, 7, 5);
+    }
+    add_compaction_case(cases, {.n_slots = {301, 20}, .head_dim = 80, .codecs = codecs});
+    add_move_case(cases, {.n_slots = {20, 301}, .head_dim = 72, .codecs = codecs}, codecs);
+    for (int32_t slot : {0, 65, 127, 130}) {
+      add_set_case(cases, {.n_slots = {10, 200}, .head_dim = 96, .codecs = codecs}, slot);
+    }
   }
   for (DType source : {DType::kF32, DType::kBF16, DType::kF16}) {
     add_write_case(cases, {.n_slots = {201, 17}, .head_dim = 80, .codecs = Codecs::kMixedInt8}, 17, source);
@@ -141,14 +152,10 @@ void add_coded_cases(OpCases& cases) {
   add_read_case(cases, {.n_slots = {300}, .codecs = Codecs::kMixedInt8}, true, false);
   add_read_case(cases, {.n_slots = {300}, .codecs = Codecs::kMixedInt8}, false, true);
   add_read_case(cases, {.n_slots = {500, 800}, .codecs = Codecs::kBornInt8}, true, true);
-  add_compaction_case(cases, {.n_slots = {301, 20}, .head_dim = 80, .codecs = Codecs::kInt8});
-  for (Codecs codecs : {Codecs::kInt8, Codecs::kBF16, Codecs::kMixedInt8}) {
+  for (Codecs codecs : {Codecs::kBF16, Codecs::kMixedInt8}) {
     add_move_case(cases, {.n_slots = {20, 301}, .head_dim = 72, .codecs = codecs}, Codecs::kInt8);
   }
-  add_encode_case(cases, {.n_slots = {700}, .codecs = Codecs::kBornInt8}, 9, 9);
-  for (int32_t slot : {0, 65, 127, 130}) {
-    add_set_case(cases, {.n_slots = {10, 200}, .head_dim = 96, .codecs = Codecs::kInt8}, slot);
-  }
+  add_encode_case(cases, {.n_slots = {700}, .codecs = Codecs::kBornInt8}, Codecs::kInt8, 9, 9);
 }
 
 }  // namespace
@@ -181,7 +188,7 @@ void add_kv_cases(OpCases& cases) {
   for (int32_t slot : {0, 1, 63, 64, 129}) {
     add_set_case(cases, {.n_slots = {10, 130}, .head_dim = 96, .codecs = Codecs::kMixed}, slot);
   }
-  for (Codecs codecs : {Codecs::kMixed, Codecs::kMixedInt8}) {
+  for (Codecs codecs : {Codecs::kMixed, Codecs::kMixedInt8, Codecs::kInt4}) {
     for (int32_t slot : {3, 67}) {
       add_set_case(cases, {.n_slots = {10, 130}, .head_dim = 96, .codecs = codecs}, slot, false, true);
       add_set_case(cases, {.n_slots = {10, 130}, .head_dim = 96, .codecs = codecs}, slot, true, false);

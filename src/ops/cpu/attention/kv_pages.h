@@ -10,7 +10,8 @@
 //   kInt8  K [d/4][64][4] of four neighbouring dimensions, K's scales [64],
 //          V [16][dp][4] of four neighbouring slots, V's scales [64]
 //   kInt4  K [d/8][64][4]: the low half of a byte has the first four dimensions, the high half the next four; K's
-//          scales [d/32][64]; V [8][dp][4]: four slots and the next four in the same way; V's scales [64][d/32]
+//          scales [d/32, rounded up][64]; V [8][dp][4]: four slots and the next four in the same way; V's scales
+//          [64][d/32, rounded up]
 // Slots at and beyond a head's n_slots are undefined and may be NaN (pages are recycled): kernels never read them into
 // a result.
 #pragma once

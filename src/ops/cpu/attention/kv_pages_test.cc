@@ -126,7 +126,9 @@ TEST_P(KvPagesTest, HalfPrecisionRows) {
   Store store(codec, d, 1, 3);
   std::vector<uint16_t> ones(static_cast<size_t>(3 * d), 0x3c00), halves(ones.size(), 0x3800);  // 1 and 0.5
   kv_write(Tensor(ones.data(), DType::kF16, {3, 1, d}), Tensor(halves.data(), DType::kF16, {3, 1, d}), store.view());
-  const float step = is_coded(codec) ? 0x1p-7f : 0;  // half of the largest value / 127
+  const float step = codec == KvCodec::kInt4 ? 0x1p-3f
+                     : is_coded(codec)       ? 0x1p-7f
+                                             : 0;  // half of the largest value / 127
   for (int c = 0; c < d; ++c) {
     EXPECT_NEAR(store.slot(0, 2)[static_cast<size_t>(c)], 1.0f, step);
     EXPECT_NEAR(store.slot(0, 2)[static_cast<size_t>(d + c)], 0.5f, step);
@@ -185,31 +187,49 @@ TEST_P(KvPagesTest, MovesToOtherPages) {
   }
 }
 
+// The code of value c of a row that encode_head made, and byte i of its group's scale.
+int code_of(KvCodec codec, const std::vector<std::byte>& row, int c) {
+  if (codec == KvCodec::kInt8) return static_cast<int8_t>(row[static_cast<size_t>(2 + c)]);
+  const int group = c / 32 * 18 + 2, pair = static_cast<int>(row[static_cast<size_t>(group + c % 32 / 2)]);
+  return (((c % 2 == 0 ? pair : pair >> 4) & 15) ^ 8) - 8;
+}
+std::byte scale_byte(KvCodec codec, const std::vector<std::byte>& row, int c, int i) {
+  return row[static_cast<size_t>((codec == KvCodec::kInt8 ? 0 : c / 32 * 18) + i)];
+}
+
 // Where kv_pages.h puts codes and scales of a slot.
 TEST(CodedPages, Layout) {
-  const int d = 20, dp = 32;
-  Store store(KvCodec::kInt8, d, 1, 64);
-  std::mt19937 rng(3);
-  Rows k(64, d, DType::kF32, rng), v(64, d, DType::kF32, rng);
-  kv_write(tensor(k, 64, 1, d), tensor(v, 64, 1, d), store.view());
-  const auto at = [&](int64_t i) { return store.pool.data()[i]; };
-  const int64_t k_scales = 64 * d, codes = k_scales + 128, v_scales = codes + 64 * dp;
-  ASSERT_EQ(store.pool.bytes(), v_scales + 128);
-  for (int slot = 0; slot < 64; ++slot) {
-    std::vector<std::byte> k_row(2 + d), v_row(2 + d);
-    encode_head(KvCodec::kInt8, std::span(reinterpret_cast<float*>(k.bytes.data()) + slot * d, d), k_row.data());
-    encode_head(KvCodec::kInt8, std::span(reinterpret_cast<float*>(v.bytes.data()) + slot * d, d), v_row.data());
-    for (int i = 0; i < 2; ++i) {
-      ASSERT_EQ(at(k_scales + 2 * slot + i), k_row[static_cast<size_t>(i)]) << slot;
-      ASSERT_EQ(at(v_scales + 2 * slot + i), v_row[static_cast<size_t>(i)]) << slot;
-    }
-    for (int c = 0; c < dp; ++c) {
-      const size_t code = static_cast<size_t>(2 + c);
-      if (c < d) {
-        ASSERT_EQ(at(c / 4 * 256 + slot * 4 + c % 4), k_row[code]) << slot << " " << c;
+  for (const auto& [codec, d, dp] : {std::tuple{KvCodec::kInt8, 20, 32}, std::tuple{KvCodec::kInt4, 72, 80}}) {
+    const bool int8 = codec == KvCodec::kInt8;
+    Store store(codec, d, 1, 64);
+    std::mt19937 rng(3);
+    Rows k(64, d, DType::kF32, rng), v(64, d, DType::kF32, rng);
+    kv_write(tensor(k, 64, 1, d), tensor(v, 64, 1, d), store.view());
+    const auto at = [&](int64_t i) { return store.pool.data()[i]; };
+    const auto half = [&](int64_t i, bool high) { return ((static_cast<int>(at(i)) >> (high ? 4 : 0) & 15) ^ 8) - 8; };
+    const int n_scales = int8 ? 1 : 3, bits = int8 ? 8 : 4;
+    const int k_scales = 8 * d * bits, codes = k_scales + 128 * n_scales, v_scales = codes + 8 * dp * bits;
+    ASSERT_EQ(store.pool.bytes(), v_scales + 128 * n_scales);
+    for (int slot = 0; slot < 64; ++slot) {
+      std::vector<std::byte> k_row(static_cast<size_t>(coded_bytes(codec, d))), v_row(k_row.size());
+      encode_head(codec, std::span(reinterpret_cast<float*>(k.bytes.data()) + slot * d, static_cast<size_t>(d)),
+                  k_row.data());
+      encode_head(codec, std::span(reinterpret_cast<float*>(v.bytes.data()) + slot * d, static_cast<size_t>(d)),
+                  v_row.data());
+      for (int c = 0; c < dp; ++c) {
+        SCOPED_TRACE(std::to_string(slot) + " " + std::to_string(c));
+        const int k_at = int8 ? c / 4 * 256 + slot * 4 + c % 4 : c / 8 * 256 + slot * 4 + c % 4;
+        const int v_at = codes + (int8 ? slot / 4 : slot / 8) * 4 * dp + 4 * c + slot % 4;
+        const int v_code = int8 ? static_cast<int8_t>(at(v_at)) : half(v_at, slot % 8 >= 4);
+        ASSERT_EQ(v_code, c < d ? code_of(codec, v_row, c) : 0);
+        if (c >= d) continue;
+        ASSERT_EQ(int8 ? static_cast<int8_t>(at(k_at)) : half(k_at, c % 8 >= 4), code_of(codec, k_row, c));
+        for (int i = 0; i < 2; ++i) {
+          const int group = int8 ? 0 : c / 32;
+          ASSERT_EQ(at(k_scales + (group * 64 + slot) * 2 + i), scale_byte(codec, k_row, c, i));
+          ASSERT_EQ(at(v_scales + (slot * n_scales + group) * 2 + i), scale_byte(codec, v_row, c, i));
+        }
       }
-      ASSERT_EQ(at(codes + slot / 4 * 4 * dp + 4 * c + slot % 4), c < d ? v_row[code] : std::byte{})
-          << slot << " " << c;
     }
   }
 }
@@ -291,11 +311,16 @@ TEST(KvPageBytes, AreWholeCacheLines) {
 INSTANTIATE_TEST_SUITE_P(Layouts, KvPagesTest,
                          ::testing::Combine(::testing::Values(KvCodec::kF32, KvCodec::kBF16),
                                             ::testing::Values(8, 30, 64, 72, 128)));
-INSTANTIATE_TEST_SUITE_P(Coded, KvPagesTest,
+INSTANTIATE_TEST_SUITE_P(Int8, KvPagesTest,
                          ::testing::Combine(::testing::Values(KvCodec::kInt8), ::testing::Values(8, 20, 64, 72)));
-INSTANTIATE_TEST_SUITE_P(Coded, CodedPagesTest,
+INSTANTIATE_TEST_SUITE_P(Int4, KvPagesTest,
+                         ::testing::Combine(::testing::Values(KvCodec::kInt4), ::testing::Values(8, 24, 64, 72)));
+INSTANTIATE_TEST_SUITE_P(Int8, CodedPagesTest,
                          ::testing::Combine(::testing::Values(KvCodec::kInt8),
                                             ::testing::Values(20, 32, 64, 80, 96, 128, 256)));
+INSTANTIATE_TEST_SUITE_P(Int4, CodedPagesTest,
+                         ::testing::Combine(::testing::Values(KvCodec::kInt4),
+                                            ::testing::Values(24, 32, 64, 80, 96, 128, 256)));
 
 }  // namespace
 }  // namespace vlcache::cpu
