@@ -126,7 +126,7 @@ TEST(CodedKv, HitsAreWhatWouldBeComputed) {
   };
   // The first page is values always; then the second prompt keeps the place where they part, and the first its end.
   for (const Case& c : {Case{prompt(700, 200, 2), 0}, Case{prompt(700, 150, 3), 64}, Case{prompt(700, 90, 4), 700},
-                        Case{prompt(700, 0, 4), 699}, Case{prompt(700, 200, 2), 896}, Case{prompt(60, 300, 5), 60}}) {
+                        Case{prompt(700, 0, 4), 699}, Case{prompt(700, 200, 2), 899}, Case{prompt(60, 300, 5), 60}}) {
     const std::vector<int32_t> alone = answer_alone(*engine, c.tokens);
     const GenerateResult found = generate(*engine, prefix_request(*engine, c.tokens));
     EXPECT_EQ(ids_of(found), alone);
@@ -138,15 +138,15 @@ TEST(CodedKv, HitsAreWhatWouldBeComputed) {
 // Two requests that do not fit together: one is preempted, and both have the answers they have alone.
 TEST(CodedKv, PreemptedRequestsGoOn) {
   const auto large = coded_engine(KvCodec::kInt8);
-  const int64_t bytes = large->kv_bytes(1300);
+  const int64_t bytes = 3 * large->kv_bytes(511) / 2;  // the most that one needs, and half of it
   for (const int64_t cache : {int64_t{0}, int64_t{32} << 20}) {
     const auto engine = coded_engine(KvCodec::kInt8, "ref", "llama", bytes, cache);
     std::vector<Request> requests;
     std::vector<std::vector<int32_t>> alone;
     for (const uint32_t seed : {1u, 2u}) {
-      Request request = prefix_request(*engine, random_tokens(500, seed));
+      Request request = prefix_request(*engine, random_tokens(300, seed));
       request.options.max_tokens = 300;
-      Request same = prefix_request(*large, random_tokens(500, seed));
+      Request same = prefix_request(*large, random_tokens(300, seed));
       same.options.max_tokens = 300;
       alone.push_back(ids_of(generate(*large, std::move(same))));
       requests.push_back(std::move(request));
