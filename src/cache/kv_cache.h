@@ -68,6 +68,11 @@ class KvCache {
   // The pages that the next row sees as codes become pages of codes, unwritten: a source fills them. Throws
   // Error(kOutOfPages).
   void assume_codes(int32_t layer);
+  // Makes room for the K and V of tokens up to n_tokens, which the caller writes page by page: pages [1, n_codes), at
+  // most coded_end(n_tokens), as codes, the others as values. Without codes as append(); otherwise the cache ends with
+  // a full page. Pages of values among the first n_codes become codes. Throws as append() does; rollback_step undoes
+  // it.
+  void append_coming(int32_t layer, int32_t n_tokens, int32_t n_codes);
   // No row of the step is attended to any more: frees the pages of values that later rows see as codes, except those
   // of places.
   void end_step();
@@ -83,6 +88,10 @@ class KvCache {
   // The most tokens, at most n_tokens, to which the cache can be truncated so that the next row sees every page as it
   // would if the rest had never been there.
   int32_t place_before(int32_t n_tokens) const;
+
+  // The most tokens, at most n_tokens, after which another sequence will be able to continue once n_total tokens are
+  // cached, of which this cache has the first ones.
+  int32_t place_to_come(int32_t n_tokens, int32_t n_total) const;
 
   // A failed step costs nothing: begin_step notes all lengths, rollback_step drops the slots appended since and frees
   // their pages. Neither allocates. What compact, sweep, truncate or clear did in between is not undone: they end the
@@ -187,6 +196,7 @@ class KvCache {
   int32_t mark_copies(const Layer& layer, int32_t head);
   void take_copies(const Layer& layer);
   void list_encodings(const Layer& layer, int32_t head);
+  void make_codes(Layer& layer);
   void show_forms(Layer& layer, int32_t head) noexcept;
   void drop_switched_codes(Layer& layer) noexcept;
   bool is_kept(int32_t page) const;

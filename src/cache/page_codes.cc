@@ -56,10 +56,15 @@ void KvCache::list_encodings(const Layer& layer, int32_t head) {
 
 void KvCache::encode(int32_t layer_index) {
   Layer& layer = layers_[at(layer_index)];
-  const TablePools& pools = layer.pages.pools();
-  if (pools.codes == nullptr) return;
+  if (layer.pages.pools().codes == nullptr) return;
   encodings_.clear();
   for (int32_t h = 0; h < layer.slots.n_heads(); ++h) list_encodings(layer, h);
+  make_codes(layer);
+}
+
+// Of the pages in encodings_.
+void KvCache::make_codes(Layer& layer) {
+  const TablePools& pools = layer.pages.pools();
   const auto made = std::partition(encodings_.begin(), encodings_.end(),
                                    [&](const Encoding& e) { return layer.pages.forms(e.head, e.page).coded < 0; });
   const std::span<const Encoding> to_make(encodings_.begin(), made);
@@ -98,6 +103,35 @@ void KvCache::assume_codes(int32_t layer_index) {
       layer.pages.show_codes(h, i);
       layer.pages.drop_born(h, i);
     }
+  }
+}
+
+void KvCache::append_coming(int32_t layer_index, int32_t n_tokens, int32_t n_codes) {
+  if (shape_.owner(layer_index) != layer_index) return;
+  Layer& layer = layers_[at(layer_index)];
+  if (!layer.has_slots()) return;
+  const int32_t begin = layer.slots.longest();
+  std::vector<int32_t> tokens(at(n_tokens - begin));
+  std::iota(tokens.begin(), tokens.end(), begin);
+  if (layer.pages.pools().codes == nullptr) return static_cast<void>(append(layer_index, tokens));
+  CHECK(begin % kPageSlots == 0 && n_codes <= coded_end(n_tokens));
+  encodings_.clear();
+  for (int32_t h = 0; h < layer.slots.n_heads(); ++h) {
+    for (int32_t i = std::min(n_codes, begin / kPageSlots); i-- > 1 && !layer.pages.is_coded(h, i);) {
+      encodings_.push_back({h, i, true});
+    }
+  }
+  make_codes(layer);
+  grow(layer, pages_for(n_tokens));
+  for (int32_t h = 0; h < layer.slots.n_heads(); ++h) {
+    for (int32_t i = begin / kPageSlots; i < pages_for(n_tokens); ++i) {
+      layer.pages.extend(h, i + 1);
+      if (i == 0 || i >= n_codes) continue;
+      layer.pages.add_codes(h, i);
+      layer.pages.show_codes(h, i);
+      layer.pages.drop_born(h, i);
+    }
+    layer.slots.append(h, tokens);
   }
 }
 
@@ -151,6 +185,18 @@ int64_t KvCache::kept_bytes(int32_t layer_index, int32_t head, int32_t n) const 
   for (int32_t i = 0; i < layer.pages.n_pages(head); ++i) n_values += layer.pages.is_coded(head, i) ? 0 : 1;
   n_values = std::min(n_values, pages_for(n));
   return n_values * pools.values->page_bytes() + (pages_for(n) - n_values) * pools.codes->page_bytes();
+}
+
+int32_t KvCache::place_to_come(int32_t n_tokens, int32_t n_total) const {
+  if (!shape_.has_codes()) return n_tokens;
+  const auto first_without_values = [&](int32_t n) {
+    for (int32_t i = coded_end(n); i < std::min(pages_for(n), coded_end(n_total)); ++i) {
+      if (!is_kept(i)) return i;
+    }
+    return -1;
+  };
+  for (int32_t page = 0; (page = first_without_values(n_tokens)) >= 0;) n_tokens = page * kPageSlots;
+  return n_tokens;
 }
 
 // After slots were dropped: shows values again where the next row sees them, and frees codes of pages that will change.

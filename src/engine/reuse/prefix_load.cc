@@ -15,7 +15,7 @@ constexpr std::chrono::milliseconds kLongestPrefixStall{50};
 }  // namespace
 
 PrefixLoad::PrefixLoad(Engine& engine, const KnownPrompt& prompt)
-    : engine_(&engine), prefix_(exact_prefix(engine, prompt)) {
+    : engine_(&engine), prefix_(exact_prefix(engine, prompt)), beginning_(prompt) {
   search_ =
       engine.caches().prefix_store()->search(prefix_.pieces, Clock::now() + engine.caches().image_store()->patience());
 }
@@ -38,27 +38,61 @@ bool PrefixLoad::pending(Deadline until) {
   return false;
 }
 
-// What follows a record that is missed is of no use.
+// The records after a missed one are of no use.
 void PrefixLoad::drop_from(size_t load) {
+  const int32_t begin = loads_.front().piece.begin;
   n_known_ = std::min(n_known_, loads_[load].piece.begin);
   loads_.erase(loads_.begin() + static_cast<ptrdiff_t>(load), loads_.end());
+  const PrefixStore::Plan left = plan(begin, n_known_);
+  n_known_ = left.pieces.empty() ? std::min(n_known_, begin) : left.to.n;
+  keep_planned(left);
 }
 
-// Of the pieces after those that memory has, up to the first that no tier has.
+// Of loads_.
+PrefixStore::Plan PrefixLoad::plan(int32_t n_begin, int32_t n_most) const {
+  std::vector<PrefixStore::Piece> pieces;
+  for (const PrefixStore::Load& load : loads_) pieces.push_back(load.piece);
+  return engine_->caches().prefix_store()->plan(
+      pieces, [](size_t) { return true; }, n_begin, n_most);
+}
+
+void PrefixLoad::keep_planned(const PrefixStore::Plan& plan) {
+  std::vector<PrefixStore::Load> kept;
+  for (const size_t i : plan.pieces) kept.push_back(std::move(loads_[i]));
+  loads_ = std::move(kept);
+}
+
+// How many of the tokens that memory has a sequence takes from there at most, so that records join them. Where pages
+// become codes, a record begins there, and the sequence can continue.
+int32_t PrefixLoad::joins_at(int32_t n_memory) const {
+  if (!engine_->kv_shape().has_codes()) return n_memory;
+  for (auto piece = prefix_.pieces.rbegin(); piece != prefix_.pieces.rend(); ++piece) {
+    if (piece->begin > n_memory) continue;
+    const auto begin = std::span(prefix_.key).first(static_cast<size_t>(piece->begin));
+    if (engine_->caches().prefixes().n_known(begin) == piece->begin) return piece->begin;
+  }
+  return 0;
+}
+
+// Of the pieces that give more than memory has.
 void PrefixLoad::start_loads() {
   started_ = true;
+  PrefixStore& store = *engine_->caches().prefix_store();
   n_known_ = engine_->caches().prefixes().n_known(prefix_.key);
-  std::vector<Found> found;
-  for (size_t i = 0; i < prefix_.pieces.size(); ++i) {
-    if (prefix_.pieces[i].end <= n_known_) continue;
-    ChainedTier* const from = search_.tier(i);
-    if (from == nullptr) break;
-    found.push_back({&prefix_.pieces[i], from});
+  // All of the prompt comes only where a sequence can continue before its last token, too.
+  const auto n_most = static_cast<int32_t>(prefix_.key.size()) - (store.has_codes() ? 1 : 0);
+  const PrefixStore::Plan plan = store.plan(
+      prefix_.pieces, [this](size_t i) { return search_.tier(i) != nullptr; }, joins_at(n_known_), n_most);
+  if (plan.to.n <= n_known_) {
+    if (n_known_ == 0) obstacle_ = beginning_.other_codes(store);
+    return;
   }
+  std::vector<Found> found;
+  for (const size_t i : plan.pieces) found.push_back({&prefix_.pieces[i], search_.tier(i)});
   obstacle_ = slower_than_computing(found);
   if (!obstacle_.empty()) return;
-  for (const Found& f : found) loads_.push_back(engine_->caches().prefix_store()->load(*f.piece, *f.from, by_));
-  if (!found.empty()) n_known_ = found.back().piece->end;
+  for (const Found& f : found) loads_.push_back(store.load(*f.piece, *f.from, by_));
+  n_known_ = plan.to.n;
 }
 
 // A tier that was not measured yet counts as faster.
@@ -84,17 +118,19 @@ std::string PrefixLoad::slower_than_computing(std::span<const Found> found) cons
 int32_t PrefixLoad::begins_at() {
   if (loads_.empty()) return INT32_MAX;
   const int32_t n = engine_->caches().prefixes().n_known(prefix_.key);  // another request may have cached more
-  std::erase_if(loads_, [&](const PrefixStore::Load& load) { return load.piece.end <= n; });
+  const bool all_together = engine_->kv_shape().has_codes();
+  std::erase_if(loads_, [&](const PrefixStore::Load& load) { return (all_together ? n_known_ : load.piece.end) <= n; });
   return loads_.empty() ? INT32_MAX : loads_.front().piece.begin;
 }
 
 void PrefixLoad::begin(Sequence& sequence, int32_t n_allowed) {
   if (loads_.empty() || loads_.front().piece.begin != sequence.n_done()) return loads_.clear();
-  std::erase_if(loads_, [&](const PrefixStore::Load& load) { return load.piece.begin >= n_allowed; });
+  const PrefixStore::Plan allowed = plan(sequence.n_done(), n_allowed);
+  keep_planned(allowed);
   if (loads_.empty()) return;
-  n_given_ = std::min(n_allowed, loads_.back().piece.end);
+  n_given_ = allowed.to.n;
   try {
-    sequence.assume_coming(n_given_, *this);
+    sequence.assume_coming(n_given_, allowed.to.n_codes, *this);
   } catch (const Error& e) {
     if (e.code() != ErrorCode::kOutOfPages) throw;  // no pages are free: the prompt is computed
     return loads_.clear();

@@ -63,6 +63,9 @@ class PrefixLoad final : public PageSource {
 
  private:
   void start_loads();
+  int32_t joins_at(int32_t n_memory) const;
+  PrefixStore::Plan plan(int32_t n_begin, int32_t n_most) const;
+  void keep_planned(const PrefixStore::Plan& plan);
   struct Found {
     const PrefixStore::Piece* piece;
     ChainedTier* from;
@@ -73,13 +76,14 @@ class PrefixLoad final : public PageSource {
 
   Engine* engine_ = nullptr;
   ExactPrefix prefix_;
+  PrefixBeginning beginning_;
   TierSearch search_;
   Deadline by_ = kNoDeadline;  // the time limit of search and loads, which begins with the first call of pending()
   bool started_ = false;
   int32_t n_known_ = 0;
   std::string obstacle_;
   double ms_per_token_ = 0;
-  std::vector<PrefixStore::Load> loads_;  // of consecutive pieces
+  std::vector<PrefixStore::Load> loads_;  // of consecutive pieces, which give n_known_ tokens
   Sequence* sequence_ = nullptr;          // that loads_ are given to; null: none, or all its pages are filled
   int32_t n_given_ = 0;                   // its tokens then
   std::vector<bool> filled_;              // by layer

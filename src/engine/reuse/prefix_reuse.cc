@@ -63,10 +63,20 @@ std::vector<Sha256Digest> digests_of(const KeyParts& parts) {
   return digests;
 }
 
-std::vector<PrefixStore::Piece> pieces_of(PrefixStore& store, const KeyParts& parts) {
+std::vector<PrefixStore::Image> images_of(const PromptImages& list) {
   std::vector<PrefixStore::Image> images;
-  for (const PromptImage& image : parts.images) images.push_back({image.begin(), image.end(), image.key});
-  return store.pieces(digests_of(parts), images, parts.salt);
+  for (const PromptImage& image : list) images.push_back({image.begin(), image.end(), image.key});
+  return images;
+}
+
+std::vector<PrefixStore::Piece> pieces_of(PrefixStore& store, const KeyParts& parts) {
+  return store.pieces(digests_of(parts), images_of(parts.images), parts.salt);
+}
+
+std::vector<Sha256Digest> keys_of(const PromptImages& images) {
+  std::vector<Sha256Digest> keys;
+  for (const PromptImage& image : images) keys.push_back(image.key);
+  return keys;
 }
 
 // Tokens of a session, in the form of a sequence's.
@@ -110,6 +120,17 @@ bool is_exact(const Sequence& sequence) {
   return sequence.exact() && std::ranges::equal(images.contents(), images.keys());
 }
 
+// Matches the first n_most elements of the key: up to where the sequence can continue, and not inside a reused image.
+void match_key(PrefixCache& cache, int32_t n_most, PrefixMatch& match) {
+  const auto known = [&](int32_t n) {
+    return cache.known(std::span(match.key).first(std::min(match.key.size(), static_cast<size_t>(n))));
+  };
+  const PrefixCache::Known found = known(n_most);
+  match.n = found.n;
+  match.n_common = match.cut(found.n_common);
+  for (int32_t n = match.cut(match.n); n < match.n; n = match.cut(match.n)) match.n = known(n).n;
+}
+
 }  // namespace
 
 std::string prefix_obstacle(const Policy& policy, const Prompt& prompt, const ReuseOptions& options) {
@@ -124,10 +145,19 @@ std::string prefix_obstacle(const Policy& policy, const Prompt& prompt, const Re
 }
 
 ExactPrefix exact_prefix(Engine& engine, const KnownPrompt& prompt) {
-  std::vector<Sha256Digest> keys;
-  for (const PromptImage& image : prompt.images) keys.push_back(image.key);
+  const std::vector<Sha256Digest> keys = keys_of(prompt.images);
   const KeyParts parts{prompt.tokens, prompt.images, keys, prompt.salt};
   return {key_of(engine.caches().prefixes(), parts), pieces_of(*engine.caches().prefix_store(), parts)};
+}
+
+PrefixBeginning::PrefixBeginning(const KnownPrompt& prompt) : images_(images_of(prompt.images)), salt_(prompt.salt) {
+  constexpr size_t kMost = PrefixStore::kRecordPages * kPageSlots;
+  const std::vector<Sha256Digest> keys = keys_of(prompt.images);
+  elements_ = digests_of({prompt.tokens.first(std::min(prompt.tokens.size(), kMost)), prompt.images, keys, salt_});
+}
+
+std::string PrefixBeginning::other_codes(PrefixStore& store) const {
+  return store.other_codes(elements_, images_, salt_);
 }
 
 int32_t PrefixMatch::cut(int32_t n) const {
@@ -149,7 +179,7 @@ PrefixMatch match_prefix(Engine& engine, const Policy& policy, const Prompt& pro
     images.push_back({.begin = image.begin(), .end = image.end(), .n_tokens = image.n_tokens, .content = image.key});
   }
   match.key = key_of(cache, {asked, known.images, contents_of(images), known.salt});
-  match.n = std::min(cache.n_known(match.key), options.prefix_most);
+  match_key(cache, options.prefix_most, match);
   // Known images after the exact prefix: if they would be reused here, another prompt may have reused them, too.
   const bool reuses = options.chooser != nullptr && !(options.one_image_only && images.size() > 1);
   const bool neutral = options.origin == ReuseOrigin::kNeutral;  // even if cached: the result would depend on that
@@ -164,7 +194,7 @@ PrefixMatch match_prefix(Engine& engine, const Policy& policy, const Prompt& pro
   }
   if (std::ranges::find(images, true, &PrefixMatch::Image::reused) == images.end()) return match;
   match.key = key_of(cache, {asked, known.images, contents_of(images), known.salt});
-  match.n = match.cut(cache.n_known(match.key));
+  match_key(cache, INT32_MAX, match);
   return match;
 }
 
@@ -190,7 +220,11 @@ std::string PrefixReuse::begin(Engine& engine, Sequence& sequence, const Prompt&
       if (image.reused && image.end <= match.n) sequence.set_image_content(i, image.content);
     }
   }
-  return sequence.n_done() >= std::ssize(match.key) ? "" : "no cached prompt continues like this";
+  if (sequence.n_done() >= std::ssize(match.key)) return "";
+  const int32_t n_more = match.n_common - sequence.n_done();
+  if (n_more <= 0) return "no cached prompt continues like this";
+  sequence.cache().keep_place(match.n_common);
+  return std::to_string(n_more) + " more tokens are in the cache, but coded KV can be continued only at certain places";
 }
 
 bool PrefixReuse::give_up() {
@@ -274,7 +308,8 @@ PrefixTokens PrefixReuse::store(Engine& engine, Sequence& sequence, const Prefix
   const std::vector<PrefixStore::Piece> pieces = pieces_of(store, parts_of(sequence, sequence.n_done()));
   sequence.cache().clear_tails();
   for (const PrefixStore::Piece& piece : pieces) {
-    if (!store.is_near(piece)) store.save(piece, sequence.cache(), {.ms_per_token = engine.caches().ms_per_token()});
+    if (store.is_near(piece) || !store.holds(piece, sequence.cache())) continue;
+    store.save(piece, sequence.cache(), {.ms_per_token = engine.caches().ms_per_token()});
   }
   if (before.ids.empty()) return tokens;
   // The end of the conversation as it was saved before is not needed any more.

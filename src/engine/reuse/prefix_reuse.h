@@ -42,7 +42,8 @@ struct PrefixMatch {
   };
   std::string obstacle;      // why no prefix may be taken; "": `key` may
   std::vector<Element> key;  // of the tokens that need not be computed for this prompt
-  int32_t n = 0;             // elements of it that are cached
+  int32_t n = 0;             // elements of it that are cached, after which the sequence can continue
+  int32_t n_common = 0;      // elements of it that are cached; more only where pages become codes
   std::vector<Image> images;
 
   // The most elements, n at most, that do not end inside a reused image.
@@ -58,6 +59,20 @@ struct ExactPrefix {
 inline constexpr int32_t kFewestStored = kPageSlots;
 ExactPrefix exact_prefix(Engine& engine, const KnownPrompt& prompt);
 
+// The first tokens of a prompt, by which tiers are asked for KV that was computed with other codes.
+class PrefixBeginning {
+ public:
+  PrefixBeginning() = default;
+  explicit PrefixBeginning(const KnownPrompt& prompt);
+  // PrefixStore::other_codes().
+  std::string other_codes(PrefixStore& store) const;
+
+ private:
+  std::vector<Sha256Digest> elements_;
+  std::vector<PrefixStore::Image> images_;
+  std::optional<Sha256Digest> salt_;
+};
+
 // Why no cached prefix may be taken for this prompt; "": one may.
 std::string prefix_obstacle(const Policy& policy, const Prompt& prompt, const ReuseOptions& options);
 
@@ -71,7 +86,8 @@ class PrefixReuse {
   // Gives `sequence`, which has taken `prompt`, the longest cached prefix, if that is more than it has: as it would be
   // computed, or after images that are reused as `options` would reuse them here. Never all of a prompt, whose last
   // token's logits are needed, and never part of an image that is reused: one that memory has, or a tier, as far as is
-  // known. Returns why the prefix is no longer; "": it is as long as it can be.
+  // known. Where pages become codes, the sequence keeps the place where it parts with the cached prefix. Returns why
+  // the prefix is no longer; "": it is as long as it can be.
   std::string begin(Engine& engine, Sequence& sequence, const Prompt& prompt, const ReuseOptions& options,
                     ImageSearch& tiers);
   // Lets the prefix that begin() found be evicted from the cache; the sequence keeps its pages. False: there is none.

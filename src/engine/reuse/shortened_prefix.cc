@@ -113,29 +113,34 @@ void move_layer(Backend& backend, const KvCache& from, int32_t layer, int32_t fi
   }
   backend.kv_write(Tensor(k.data(), DType::kF32, {n, n_heads, d}), Tensor(v.data(), DType::kF32, {n, n_heads, d}),
                    view);
+  to.encode(layer);
 }
 
 // The first tokens of the shorter prompt, from the cache of the longer one.
 KvCache moved(Engine& engine, const KvCache& longer, const Overlap& overlap, std::span<const Position> from,
               std::span<const TokenInfo> to) {
   KvCache cache = longer.fork();
-  cache.truncate(overlap.n_same);
+  const int32_t n_shared = cache.place_before(overlap.n_same);  // pages after it may have become codes
+  cache.truncate(n_shared);
   const RopeTables& ropes = engine.model().ropes();
-  for (int32_t begin = 0; begin < overlap.n_moved; begin += kBlock) {
-    const int32_t n = std::min(kBlock, overlap.n_moved - begin), first = overlap.n_same + begin;
+  const auto move = [&](int32_t source, int32_t first, int32_t n) {
     std::vector<int32_t> indices(static_cast<size_t>(n));
     std::iota(indices.begin(), indices.end(), first);
     std::vector<Position> there;
     for (const int32_t t : indices) there.push_back(to[static_cast<size_t>(t)].meta.position);
     std::vector<Turn> turns;  // by index of the rope
     for (int32_t rope = 0; rope < ropes.n(); ++rope) {
-      turns.emplace_back(ropes.table(rope), from.subspan(static_cast<size_t>(overlap.from + begin), indices.size()),
-                         there);
+      turns.emplace_back(ropes.table(rope), from.subspan(static_cast<size_t>(source), indices.size()), there);
     }
     for (int32_t layer = 0; layer < longer.shape().n_layers(); ++layer) {
-      move_layer(engine.backend(), longer, layer, overlap.from + begin, indices,
-                 turns[static_cast<size_t>(ropes.index(layer))], cache);
+      move_layer(engine.backend(), longer, layer, source, indices, turns[static_cast<size_t>(ropes.index(layer))],
+                 cache);
     }
+    cache.end_step();
+  };
+  for (int32_t at = n_shared; at < overlap.n_same; at += kBlock) move(at, at, std::min(kBlock, overlap.n_same - at));
+  for (int32_t at = 0; at < overlap.n_moved; at += kBlock) {
+    move(overlap.from + at, overlap.n_same + at, std::min(kBlock, overlap.n_moved - at));
   }
   return cache;
 }

@@ -43,7 +43,9 @@ bool Scheduler::awaits(Entry& entry) {
   return std::ranges::any_of(requests_, [&](const Entry& other) {
     if (other.id >= entry.id || !other.runs()) return false;
     const std::span<const Element> promised = other.generation->promised();
-    return !promised.empty() && entry.generation->waiting_prompt().awaits(promised);
+    if (promised.empty()) return false;
+    const int32_t n_common = entry.generation->waiting_prompt().n_common(promised);
+    return entry.generation->waiting_prompt().awaits(other.generation->n_promised(n_common));
   });
 }
 

@@ -61,11 +61,14 @@ bool WaitingPrompt::awaits_image() const {
                              [this](const Sha256Digest& image) { return wants(image); });
 }
 
-bool WaitingPrompt::awaits(std::span<const Element> promised) {
-  if (promised.empty()) return false;
+int32_t WaitingPrompt::n_common(std::span<const Element> promised) {
   look();
-  const auto n_common = std::ranges::mismatch(match_.key, promised).in1 - match_.key.begin();
-  return match_.cut(static_cast<int32_t>(n_common)) - std::max(n_done_, match_.n) >= kPageSlots;
+  return static_cast<int32_t>(std::ranges::mismatch(match_.key, promised).in1 - match_.key.begin());
+}
+
+bool WaitingPrompt::awaits(int32_t n) {
+  look();
+  return match_.cut(n) - std::max(n_done_, match_.n) >= kPageSlots;
 }
 
 void WaitingPrompt::hold() {

@@ -30,8 +30,10 @@ class WaitingPrompt {
   bool wants(const Sha256Digest& image) const;
   // Whether an image that it could reuse is being recorded.
   bool awaits_image() const;
-  // Whether a prefix that another request has promised to keep would give it at least a page more than is cached now.
-  bool awaits(std::span<const Element> promised);
+  // Number of leading elements that a prefix which another request has promised to keep has in common with its own.
+  int32_t n_common(std::span<const Element> promised);
+  // Whether the first n of these would give it at least a page more than is cached now.
+  bool awaits(int32_t n);
   // Holds what it would hit, so that it is not evicted, as far as this takes nothing from running requests.
   void hold();
   // Starts to load images into memory that only tiers have.

@@ -160,13 +160,10 @@ void Sequence::assume_computed(int32_t n, int32_t n_exact) {
   std::ranges::fill(next_token_, n);
 }
 
-void Sequence::assume_coming(int32_t n, PageSource& source) {
-  const int32_t n_before = n_done();
-  std::vector<int32_t> indices;
-  for (int32_t t = n_before; t < n; ++t) indices.push_back(t);
+void Sequence::assume_coming(int32_t n, int32_t n_codes, PageSource& source) {
   begin_step();
   try {
-    for (int32_t layer = 0; layer < cache_.shape().n_layers(); ++layer) cache_.append(layer, indices);
+    for (int32_t layer = 0; layer < cache_.shape().n_layers(); ++layer) cache_.append_coming(layer, n, n_codes);
   } catch (...) {
     rollback_step();
     throw;
@@ -200,7 +197,7 @@ void Sequence::take_back_supplied() {
 
 void Sequence::keep_places() {
   cache_.keep_regular_places();
-  cache_.keep_place(prompt_.n_tokens);
+  for (const int32_t n : {prompt_.n_tokens - 1, prompt_.n_tokens}) cache_.keep_place(n);  // the same prompt, and more
   int32_t next = INT32_MAX;
   for (auto span = images_.spans().rbegin(); span != images_.spans().rend(); ++span) {
     if (next < INT32_MAX && next - span->end < kPlaceDistance) continue;

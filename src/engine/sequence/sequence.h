@@ -79,8 +79,9 @@ class Sequence {
   // computed after something that was supplied or evicted.
   void assume_computed(int32_t n, int32_t n_exact = INT32_MAX);
   // The same for tokens that the sequence does not have, n of them with the ones it has: their pages are there, and
-  // `source` fills them before the first step that reads them. Throws Error(kOutOfPages): nothing has changed.
-  void assume_coming(int32_t n, PageSource& source);
+  // `source` fills them before the first step that reads them: [1, n_codes) as codes (KvCache::append_coming). Throws
+  // Error(kOutOfPages): nothing has changed.
+  void assume_coming(int32_t n, int32_t n_codes, PageSource& source);
   // All of them are filled, or released.
   void forget_page_source() { page_source_ = nullptr; }
   // `source` supplies these pending tokens from now on. The last token cannot be among them: its logits are needed. The

@@ -6,8 +6,8 @@
 
 namespace vlcache {
 
-int32_t continuation_place(int32_t n_most, FunctionRef<CachedForms(int32_t page)> forms) {
-  if (n_most <= 0 || !forms(0).values) return 0;
+Continuation continuation_place(int32_t n_most, FunctionRef<CachedForms(int32_t page)> forms) {
+  if (n_most <= 0 || !forms(0).values) return {};
   int32_t n_codes = 1;  // pages [1, n_codes) are there as codes
   while (n_codes < coded_end(n_most) && forms(n_codes).codes) ++n_codes;
   const auto values_end = [&](int32_t page) {
@@ -20,9 +20,9 @@ int32_t continuation_place(int32_t n_most, FunctionRef<CachedForms(int32_t page)
   for (int32_t n = n_most; n > 0; n = n / kBlockTokens * kBlockTokens - 1) {
     const int32_t first = n / kBlockTokens * kBlockTokens, end = coded_end(n);
     const int32_t place = std::min(n, kPageSlots * (end < n_codes ? values_end(end) : after_codes));
-    if (place >= first && place > 0) return place;
+    if (place >= first && place > 0) return {place, std::min(n_codes, coded_end(place))};
   }
-  return 0;
+  return {};
 }
 
 }  // namespace vlcache

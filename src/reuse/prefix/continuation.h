@@ -15,9 +15,13 @@ struct CachedForms {
   bool codes = false;
 };
 
+struct Continuation {
+  int32_t n = 0;        // tokens; 0: none
+  int32_t n_codes = 1;  // pages [1, n_codes) are there as codes, the others as values
+};
 // The most tokens, n_most at most, after which the next row finds every page as it must see it: the first page and
 // pages [coded_end(n), ...) as values, the others as codes, or after the last of these as values. forms(i): of tokens
-// [64 i, 64 i + 64). 0: none.
-int32_t continuation_place(int32_t n_most, FunctionRef<CachedForms(int32_t page)> forms);
+// [64 i, 64 i + 64).
+Continuation continuation_place(int32_t n_most, FunctionRef<CachedForms(int32_t page)> forms);
 
 }  // namespace vlcache

@@ -33,8 +33,13 @@ TEST(ContinuationPlace, IsTheLastOneWhoseNextRowFindsEveryPage) {
     const auto n_most = static_cast<int32_t>(n_pages * kPageSlots - static_cast<int32_t>(random() % kPageSlots));
     int32_t expected = n_most;
     while (expected > 0 && !is_place(expected, pages)) --expected;
-    ASSERT_EQ(continuation_place(n_most, [&](int32_t page) { return pages[static_cast<size_t>(page)]; }), expected)
-        << i;
+    const Continuation found =
+        continuation_place(n_most, [&](int32_t page) { return pages[static_cast<size_t>(page)]; });
+    ASSERT_EQ(found.n, expected) << i;
+    for (int32_t p = 1; p < pages_for(found.n); ++p) {
+      const CachedForms& page = pages[static_cast<size_t>(p)];
+      ASSERT_TRUE(p < found.n_codes ? page.codes : page.values) << i;
+    }
     n_inner += 0 < expected && expected < n_most ? 1 : 0;
   }
   EXPECT_GT(n_inner, 100);
@@ -46,7 +51,7 @@ TEST(ContinuationPlace, GoesBackToTheRegularPlaceOnceTheEndHasBecomeCodes) {
   for (const size_t i : {0, 30, 31, 42, 43, 44, 45, 46}) pages[i].values = true;
   for (const size_t i : {0, 44, 45, 46}) pages[i].codes = false;
   const auto place = [&](int32_t n) {
-    return continuation_place(n, [&](int32_t page) { return pages[static_cast<size_t>(page)]; });
+    return continuation_place(n, [&](int32_t page) { return pages[static_cast<size_t>(page)]; }).n;
   };
   EXPECT_EQ(place(3000), 3000);
   EXPECT_EQ(place(2817), 2817);  // the same block of rows

@@ -196,7 +196,7 @@ PrefixCache::Known PrefixCache::known(std::span<const Element> key) {
   }
   const PrefixTree::Match match = prefixes_.tree().peek(key);
   const auto forms = [&](int32_t page) { return groups_.forms(match.groups[static_cast<size_t>(page)]); };
-  return {.n = continuation_place(static_cast<int32_t>(match.n_elements), forms),
+  return {.n = continuation_place(static_cast<int32_t>(match.n_elements), forms).n,
           .n_common = static_cast<int32_t>(match.n_common)};
 }
 

@@ -9,8 +9,7 @@ constexpr int64_t kCalmBytes = 32 << 20;  // queued: a record of a model of 2 bi
 
 class ComputedKv final : public PrefixKv {
  public:
-  ComputedKv(PrefixStore& store, KvCache cache, PrefixTree::Pin pin = {})
-      : store_(store), pin_(std::move(pin)), cache_(std::move(cache)) {}
+  ComputedKv(PrefixStore& store, KvCache cache) : store_(store), cache_(std::move(cache)) {}
 
   int32_t end_at(int32_t n) override {
     cache_.truncate(n);
@@ -21,13 +20,13 @@ class ComputedKv final : public PrefixKv {
     }
     return n;
   }
+  bool holds(const PrefixStore::Piece& piece) override { return store_.holds(piece, cache_); }
   int64_t save(const PrefixStore::Piece& piece, const PrefixStore::Worth& worth) override {
     return store_.save(piece, cache_, worth);
   }
 
  private:
   PrefixStore& store_;
-  PrefixTree::Pin pin_;
   KvCache cache_;
 };
 
@@ -37,15 +36,64 @@ class CachedPages final : public PrefixKv {
       : store_(store), cache_(cache), groups_(groups) {}
 
   int32_t end_at(int32_t n) override { return n; }
+  bool holds(const PrefixStore::Piece& piece) override {
+    return store_.holds(piece, [this](int32_t page) { return pages(page); });
+  }
   int64_t save(const PrefixStore::Piece& piece, const PrefixStore::Worth& worth) override {
-    const auto pages_of = [&](int32_t page) { return cache_.forms(groups_[static_cast<size_t>(page)]); };
-    return store_.save(piece, pages_of, worth);
+    return store_.save(
+        piece, [this](int32_t page) { return pages(page); }, worth);
   }
 
  private:
+  std::span<const PageForms> pages(int32_t page) const {
+    if (page >= std::ssize(groups_)) return {};
+    return cache_.forms(groups_[static_cast<size_t>(page)]);
+  }
+
   PrefixStore& store_;
   const PrefixCache& cache_;
   std::span<const PageGroup> groups_;
+};
+
+// The pages of a key in the prefix cache, and a copy of the last one if the key ends inside it.
+class CachedPrefixKv final : public PrefixKv {
+ public:
+  CachedPrefixKv(PrefixStore& store, PrefixCache& cache, std::span<const Element> key, KvCache empty)
+      : store_(store),
+        cache_(cache),
+        key_(key.begin(), key.end()),
+        pages_(cache.pages(key)),
+        whole_(store, cache, pages_.groups),
+        tail_(std::move(empty)) {}
+
+  int32_t end_at(int32_t n) override {
+    const std::span<const Element> key = std::span(key_).first(static_cast<size_t>(n));
+    const int32_t whole = n / kPageSlots * kPageSlots;
+    if (n == whole || cache_.n_known(key) < n) return whole;
+    cache_.share(key, tail_);
+    try {
+      tail_.clear_tails();
+    } catch (const Error&) {  // no page is free for a copy of the last one
+      return whole;
+    }
+    return n;
+  }
+  bool holds(const PrefixStore::Piece& piece) override {
+    return is_whole(piece) ? whole_.holds(piece) : store_.holds(piece, tail_);
+  }
+  int64_t save(const PrefixStore::Piece& piece, const PrefixStore::Worth& worth) override {
+    return is_whole(piece) ? whole_.save(piece, worth) : store_.save(piece, tail_, worth);
+  }
+
+ private:
+  static bool is_whole(const PrefixStore::Piece& piece) { return piece.end % kPageSlots == 0; }
+
+  PrefixStore& store_;
+  PrefixCache& cache_;
+  std::vector<Element> key_;
+  PrefixCache::Pages pages_;
+  CachedPages whole_;
+  KvCache tail_;
 };
 
 class StoredPrefixes final : public PrefixPlaces {
@@ -54,11 +102,9 @@ class StoredPrefixes final : public PrefixPlaces {
       : store_(store), cache_(cache), empty_(std::move(empty)) {}
 
   void on_evict(PrefixTree::EvictionListener listener) override { cache_.on_evict(std::move(listener)); }
-  int32_t n_known(std::span<const Element> key) override { return cache_.n_known(key); }
+  int32_t n_known(std::span<const Element> key) override { return cache_.known(key).n_common; }
   std::unique_ptr<PrefixKv> copy(std::span<const Element> key) override {
-    KvCache kv = empty_();
-    PrefixTree::Pin pin = cache_.share(key, kv);
-    return std::make_unique<ComputedKv>(store_, std::move(kv), std::move(pin));
+    return std::make_unique<CachedPrefixKv>(store_, cache_, key, empty_());
   }
   std::unique_ptr<PrefixKv> pages(std::span<const PageGroup> groups) override {
     return std::make_unique<CachedPages>(store_, cache_, groups);

@@ -19,7 +19,9 @@ class PrefixKv {
   // Ends it after n tokens, all of which it has. Returns how many of them can be stored: a piece that ends inside a
   // page needs a copy of that page, for which none may be free.
   virtual int32_t end_at(int32_t n) = 0;
-  // Queues a piece. Returns the bytes queued.
+  // Whether it has the piece's pages in the piece's form.
+  virtual bool holds(const PrefixStore::Piece& piece) = 0;
+  // Queues a piece that it holds. Returns the bytes queued.
   virtual int64_t save(const PrefixStore::Piece& piece, const PrefixStore::Worth& worth) = 0;
 };
 
@@ -30,7 +32,7 @@ class PrefixPlaces {
   virtual int32_t page_size() const { return kPageSlots; }
   // As PrefixTree::on_evict; null: nothing is called any more.
   virtual void on_evict(PrefixTree::EvictionListener listener) = 0;
-  // Number of leading elements of the key that memory has.
+  // Number of leading elements of the key that memory has, in whatever form.
   virtual int32_t n_known(std::span<const Element> key) = 0;
   // The KV of a key that memory has.
   virtual std::unique_ptr<PrefixKv> copy(std::span<const Element> key) = 0;

@@ -17,7 +17,7 @@ size_t n_at_first_use(std::span<const PrefixStore::Piece> pieces) {
   if (pieces.back().images.empty()) return 0;
   const int32_t least = std::max(pieces.back().images_end, (pieces.back().end * 9 + 9) / 10);
   size_t n = 1;
-  while (n < pieces.size() && pieces[n - 1].end < least) ++n;
+  while (n < pieces.size() && (pieces[n - 1].end < least || pieces[n].end == pieces[n - 1].end)) ++n;
   return n;
 }
 
@@ -41,11 +41,11 @@ PrefixStore::Worth PrefixSaver::PieceState::worth(double ms_per_token, Saving ho
 
 // Saves pieces, up to the last of which `kv` has the tokens.
 int64_t PrefixSaver::save(std::span<const PrefixStore::Piece> pieces, PrefixKv& kv, double ms_per_token, Saving how) {
-  if (kv.end_at(pieces.back().end) < pieces.back().end) pieces = pieces.first(pieces.size() - 1);
+  const int32_t end = kv.end_at(pieces.back().end);
   int64_t n_queued = 0;
   for (const PrefixStore::Piece& piece : pieces) {
     PieceState& state = pieces_[piece.key.content];
-    if (!places_->takes(piece)) continue;
+    if (piece.end > end || !kv.holds(piece) || !places_->takes(piece)) continue;
     const PrefixStore::Worth worth = state.worth(ms_per_token, how);
     state.queued = true;
     state.once = worth.yields;
@@ -178,7 +178,7 @@ void PrefixSaver::evicting(std::span<const Element> key, std::span<const PageGro
     if (piece.end > n_common || piece.end % page_size != 0) break;
     if (piece.end / page_size <= n_left) continue;
     PieceState& state = pieces_[piece.key.content];
-    if (state.queued || places_->is_near(piece) || !places_->takes(piece)) continue;
+    if (state.queued || !pages->holds(piece) || places_->is_near(piece) || !places_->takes(piece)) continue;
     const PrefixStore::Worth worth = state.worth(prefix->second.ms_per_token, Saving::kYielding);
     state.queued = true;
     state.once = worth.yields;

@@ -44,6 +44,7 @@ class FakePlaces final : public PrefixPlaces {
    public:
     explicit Kv(Places& places) : places_(places) {}
     int32_t end_at(int32_t n) override { return n; }
+    bool holds(const PrefixStore::Piece&) override { return true; }
     int64_t save(const PrefixStore::Piece& piece, const PrefixStore::Worth& worth) override {
       const Bytes bytes(kPieceBytes);
       places_.disk->put({.key = piece.key,

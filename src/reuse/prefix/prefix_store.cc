@@ -11,9 +11,12 @@
 namespace vlcache {
 namespace {
 
-// Bumped if a backend changes the layout of a page: pages are stored as they are.
-constexpr int kPageFormat = 2;
+// Bumped if a backend changes the layout of a page: pages are stored as they are. The second is of pages that become
+// codes, with records in two forms.
+constexpr int kPageFormat = 2, kCodesFormat = 3;
 constexpr int32_t kRecordTokens = PrefixStore::kRecordPages * kPageSlots;
+static_assert(PrefixStore::kRecordPages == kCodedBlockPages);
+constexpr int32_t kPlacePages = kPlaceTokens / kPageSlots;
 // Of the format before: records of 1,024 tokens, with one section.
 constexpr int32_t kOldRecordTokens = 16 * kPageSlots;
 
@@ -26,6 +29,24 @@ Sha256Digest chained(const Sha256Digest& before, std::span<const Sha256Digest> o
 
 std::span<const Sha256Digest> part_of(std::span<const Sha256Digest> elements, int32_t begin, int32_t end) {
   return elements.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+}
+
+// The name of a record as codes: that of the same pages as values is the digest itself.
+Sha256Digest as_codes(const Sha256Digest& values) {
+  Sha256 hash;
+  hash.add(std::as_bytes(std::span(values)));
+  hash.add(int64_t{1});
+  return hash.finish();
+}
+
+std::string format_name(int format) { return "pages" + std::to_string(format) + " "; }
+
+// Where a piece that begins with a page ends at the latest.
+int32_t last_page_end(int32_t page, bool has_codes) {
+  if (!has_codes) return page + PrefixStore::kRecordPages;
+  do ++page;
+  while (page % kCodedBlockPages != coded_end(kRecordTokens) % kCodedBlockPages && page % kPlacePages != 0);
+  return page;
 }
 
 // An image as records of prefixes name it: its id, which depends on the salt of the tiers alone.
@@ -60,21 +81,26 @@ void append_tokens(KvCache& cache, int32_t begin, int32_t end) {
 }  // namespace
 
 PrefixStore::PrefixStore(TierChain& chain, const ModelFingerprint& model, const KvShape& shape, PagePools& pools)
-    : chain_(chain),
-      model_(model),
-      shape_(shape),
-      layout_("pages" + std::to_string(kPageFormat) + " " + kv_layout(shape)),
-      old_layout_("pages1 " + kv_layout(shape)) {
+    : PrefixStore(chain, model, shape) {
   for (int32_t layer = 0; layer < shape.n_layers(); ++layer) pools_.push_back(pools.of(shape, layer));
 }
 
-std::vector<int32_t> PrefixStore::ends(int32_t n, std::span<const Image> images) {
+PrefixStore::PrefixStore(TierChain& chain, const ModelFingerprint& model, const KvShape& shape)
+    : chain_(chain),
+      model_(model),
+      shape_(shape),
+      layout_(format_name(shape.has_codes() ? kCodesFormat : kPageFormat) + kv_layout(shape)),
+      codes_layout_(format_name(kCodesFormat) + "codes " + kv_layout(shape)),
+      old_layout_("pages1 " + kv_layout(shape)) {}
+
+std::vector<int32_t> PrefixStore::ends(int32_t n, std::span<const Image> images, bool has_codes) {
   std::vector<int32_t> ends;
   size_t next = 0;  // the image whose end may cut the next piece
   const int32_t whole = n / kPageSlots * kPageSlots;
   for (int32_t begin = 0; begin < n; begin = ends.back()) {
     // What fills no page is a piece of its own: memory evicts it first.
-    int32_t end = begin < whole ? std::min(begin + kRecordTokens, whole) : n;
+    int32_t end = n;
+    if (begin < whole) end = std::min(last_page_end(begin / kPageSlots, has_codes) * kPageSlots, whole);
     while (next < images.size() && images[next].end / kPageSlots * kPageSlots <= begin) ++next;
     if (next < images.size()) end = std::min(end, images[next].end / kPageSlots * kPageSlots);
     ends.push_back(end);
@@ -88,25 +114,63 @@ std::vector<PrefixStore::Piece> PrefixStore::pieces(std::span<const Sha256Digest
   std::vector<Piece> pieces;
   Sha256Digest before = salt.value_or(Sha256Digest{});
   int32_t begin = 0;
-  for (const int32_t end : ends(static_cast<int32_t>(elements.size()), images)) {
+  for (const int32_t end : ends(static_cast<int32_t>(elements.size()), images, has_codes())) {
     before = chained(before, part_of(elements, begin, end));
-    pieces.push_back({.begin = begin,
-                      .end = end,
-                      .key = {.kind = RecordKind::kPrefix, .model = model_, .content = before, .layout = layout_},
-                      .images = {}});
+    Piece piece{.begin = begin,
+                .end = end,
+                .key = {.kind = RecordKind::kPrefix, .model = model_, .content = before, .layout = layout_},
+                .images = {}};
     for (const Image& image : images) {
       if (image.begin >= end) continue;
-      pieces.back().images.push_back(image.key);
-      pieces.back().images_end = std::max(pieces.back().images_end, image.end / kPageSlots * kPageSlots);
+      piece.images.push_back(image.key);
+      piece.images_end = std::max(piece.images_end, image.end / kPageSlots * kPageSlots);
     }
+    if (has_codes() && end % kPageSlots == 0) {
+      Piece& codes = pieces.emplace_back(piece);
+      codes.key.content = as_codes(before);
+      codes.key.layout = codes_layout_;
+      codes.codes = true;
+    }
+    pieces.push_back(std::move(piece));
     begin = end;
   }
   return pieces;
 }
 
+std::string PrefixStore::other_codes(std::span<const Sha256Digest> elements, std::span<const Image> images,
+                                     const std::optional<Sha256Digest>& salt) {
+  for (const std::optional<KvCodec> codec : {std::optional<KvCodec>(), {KvCodec::kInt8}, {KvCodec::kInt4}}) {
+    KvShape shape = shape_;
+    for (KvLayerShape& layer : shape.layers) layer.coded = codec;
+    if (kv_layout(shape) == kv_layout(shape_)) continue;
+    const std::vector<Piece> first = PrefixStore(chain_, model_, shape).pieces(elements, images, salt);
+    const int32_t end = first.empty() ? 0 : first[0].end;
+    for (const Piece& piece : first) {
+      if (piece.end > end || !is_near(piece)) continue;
+      return codec
+                 ? "the prompt's beginning is stored, but computed with KV codec " + std::string(kv_codec_name(*codec))
+                 : "the prompt's beginning is stored, but computed without KV codes, as by earlier releases";
+    }
+  }
+  return "";
+}
+
+bool PrefixStore::is_coded(const Piece& piece, int32_t layer, int32_t page) const {
+  return piece.codes && page > 0 && pools_[static_cast<size_t>(layer)].codes != nullptr;
+}
+
+int64_t PrefixStore::page_bytes(const Piece& piece, int32_t layer, int32_t page) const {
+  const TablePools& pools = pools_[static_cast<size_t>(layer)];
+  return (is_coded(piece, layer, page) ? pools.codes : pools.values)->page_bytes();
+}
+
 int64_t PrefixStore::layer_bytes(const Piece& piece, int32_t layer) const {
-  const int64_t n_pages = piece.end_page() - piece.begin_page(), n_heads = shape_.n_own_heads(layer);
-  return n_heads == 0 ? 0 : n_pages * n_heads * pools_[static_cast<size_t>(layer)].values->page_bytes();
+  const int64_t n_heads = shape_.n_own_heads(layer);
+  int64_t bytes = 0;
+  for (int32_t page = piece.begin_page(); page < piece.end_page() && n_heads > 0; ++page) {
+    bytes += n_heads * page_bytes(piece, layer, page);
+  }
+  return bytes;
 }
 
 int64_t PrefixStore::piece_bytes(const Piece& piece) const {
@@ -148,13 +212,46 @@ void PrefixStore::for_each_page(const Piece& piece,
   }
 }
 
+namespace {
+
+// The pages of a cache, for save() and holds().
+class ListedPages {
+ public:
+  explicit ListedPages(const KvCache& cache) : cache_(cache), pages_(static_cast<size_t>(cache.n_columns())) {}
+  std::span<const PageForms> operator()(int32_t page) {
+    cache_.list_pages(page, pages_);
+    return pages_;
+  }
+
+ private:
+  const KvCache& cache_;
+  std::vector<PageForms> pages_;
+};
+
+}  // namespace
+
 int64_t PrefixStore::save(const Piece& piece, const KvCache& cache, const Worth& worth) {
-  std::vector<PageForms> pages(static_cast<size_t>(cache.n_columns()));
-  const auto pages_of = [&](int32_t page) {
-    cache.list_pages(page, pages);
-    return std::span<const PageForms>(pages);
-  };
+  ListedPages pages_of(cache);
   return save(piece, pages_of, worth);
+}
+
+bool PrefixStore::holds(const Piece& piece, const KvCache& cache) const {
+  ListedPages pages_of(cache);
+  return holds(piece, pages_of);
+}
+
+bool PrefixStore::holds(const Piece& piece, PagesOf pages_of) const {
+  for (int32_t page = piece.begin_page(); page < piece.end_page(); ++page) {
+    const std::span<const PageForms> columns = pages_of(page);
+    if (columns.empty()) return false;
+    size_t column = 0;
+    for (int32_t layer = 0; layer < shape_.n_layers(); ++layer) {
+      for (int32_t head = 0; head < shape_.n_own_heads(layer); ++head, ++column) {
+        if ((is_coded(piece, layer, page) ? columns[column].coded : columns[column].born) < 0) return false;
+      }
+    }
+  }
+  return true;
 }
 
 int64_t PrefixStore::save(const Piece& piece, PagesOf pages_of, const Worth& worth) {
@@ -167,9 +264,12 @@ int64_t PrefixStore::save(const Piece& piece, PagesOf pages_of, const Worth& wor
   const size_t n_columns = pages.size() / static_cast<size_t>(piece.end_page() - piece.begin_page());
   std::byte* to = bytes->data();
   for_each_page(piece, [&](int32_t layer, int32_t column, int32_t page) {
-    const KvPool pool = pools_[static_cast<size_t>(layer)].values->view();
+    const TablePools& pools = pools_[static_cast<size_t>(layer)];
+    const bool coded = is_coded(piece, layer, page);
+    const KvPool pool = (coded ? pools.codes : pools.values)->view();
     const auto at = static_cast<size_t>(page - piece.begin_page()) * n_columns + static_cast<size_t>(column);
-    std::memcpy(to, pool.base + pages[at].born * pool.page_bytes, static_cast<size_t>(pool.page_bytes));
+    const int32_t id = coded ? pages[at].coded : pages[at].born;
+    std::memcpy(to, pool.base + id * pool.page_bytes, static_cast<size_t>(pool.page_bytes));
     to += pool.page_bytes;
   });
   std::vector<RecordId> names(1);
@@ -192,7 +292,8 @@ int64_t PrefixStore::erase_image(KvTier& tier, const Sha256Digest& image_key) {
   int64_t n = 0;
   for (const ListedRecord& record : tier.list()) {
     const bool of_prefix = !record.problem && record.key.kind == RecordKind::kPrefix &&
-                           record.key.layout.starts_with("pages" + std::to_string(kPageFormat) + " ");
+                           (record.key.layout.starts_with(format_name(kPageFormat)) ||
+                            record.key.layout.starts_with(format_name(kCodesFormat)));
     if (of_prefix && names_image(tier, record.key, image)) n += tier.erase(record.id) ? 1 : 0;
   }
   return n;
@@ -240,18 +341,13 @@ double PrefixStore::Load::ms_per_token() const {
   return ms >= 0 && ms < 1e6 ? ms : 0;
 }
 
-void PrefixStore::append(const Load& load, KvCache& cache) {
-  append_tokens(cache, load.piece.begin, load.piece.end);
-  for (int32_t layer = 0; layer < shape_.n_layers(); ++layer) fill(load, layer, load.piece.end, cache);
-  bring_nearer(load);
-}
-
 void PrefixStore::fill(const Load& load, int32_t layer, int32_t n_tokens, KvCache& cache) const {
   const std::byte* from = load.bytes->data();
   for (int32_t before = 0; before < layer; ++before) from += layer_bytes(load.piece, before);
   for_each_page_of(load.piece, layer, [&](int32_t column, int32_t i) {
     if (i >= pages_for(n_tokens)) return;
     const std::span<std::byte> page = cache.page(column, i);
+    CHECK(std::ssize(page) == page_bytes(load.piece, layer, i));
     std::memcpy(page.data(), from, page.size());
     from += page.size();
   });
@@ -270,18 +366,81 @@ void PrefixStore::bring_nearer(const Load& load) {
   load.from->worker->erase([key = load.piece.key](KvTier& tier) { tier.used(key); });
 }
 
+PrefixStore::Plan PrefixStore::plan(std::span<const Piece> pieces, FunctionRef<bool(size_t)> there, int32_t n_begin,
+                                    int32_t n_most) const {
+  if (has_codes()) return plan_codes(pieces, there, n_begin, n_most);
+  Plan plan;
+  for (size_t i = 0; i < pieces.size() && pieces[i].begin < n_most; ++i) {
+    if (pieces[i].end <= n_begin) continue;
+    if (!there(i)) break;
+    plan.pieces.push_back(i);
+    plan.to.n = std::min(pieces[i].end, n_most);
+  }
+  return plan;
+}
+
+PrefixStore::Plan PrefixStore::plan_codes(std::span<const Piece> pieces, FunctionRef<bool(size_t)> there,
+                                          int32_t n_begin, int32_t n_most) const {
+  if (pieces.empty()) return {};
+  std::vector<CachedForms> forms(static_cast<size_t>(pieces.back().end_page()));
+  for (int32_t page = 0; page < n_begin / kPageSlots; ++page) {
+    forms[static_cast<size_t>(page)] = {.values = page == 0 || page >= coded_end(n_begin), .codes = page > 0};
+  }
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    if (pieces[i].begin < n_begin || !there(i)) continue;
+    for (int32_t page = pieces[i].begin_page(); page < pieces[i].end_page(); ++page) {
+      (pieces[i].codes && page > 0 ? forms[static_cast<size_t>(page)].codes : forms[static_cast<size_t>(page)].values) =
+          true;
+    }
+  }
+  const auto form = [&](int32_t page) { return forms[static_cast<size_t>(page)]; };
+  Plan plan{.to = continuation_place(std::min(n_most, pieces.back().end), form), .pieces = {}};
+  if (plan.to.n <= n_begin) return {};
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const Piece& piece = pieces[i];
+    if (piece.begin < n_begin || piece.begin >= plan.to.n || !there(i)) continue;
+    const bool taken = !plan.pieces.empty() && pieces[plan.pieces.back()].begin == piece.begin;  // as codes
+    const bool fits = !piece.codes || std::min(piece.end_page(), pages_for(plan.to.n)) <= plan.to.n_codes;
+    if (!taken && fits) plan.pieces.push_back(i);
+  }
+  return plan;
+}
+
 PrefixStore::Loaded PrefixStore::load_all(std::span<const Piece> pieces, KvCache& cache, Deadline deadline) {
-  Loaded loaded{.n = pieces.empty() ? 0 : pieces.front().begin};
-  for (const Piece& piece : pieces) {
-    ChainedTier* const from = chain_.find(piece.key, deadline);
-    if (from == nullptr) break;
-    const Load coming = load(piece, *from, deadline);
-    if (coming.wait(deadline) != RecordLoad::State::kReady) break;
-    append(coming, cache);
-    loaded.n = piece.end;
+  CHECK(cache.n_pages() == 0);
+  TierSearch found = search(pieces, deadline);
+  std::vector<ChainedTier*> from;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    found.wait(i, deadline);
+    from.push_back(found.tier(i));
+  }
+  Loaded loaded;
+  while (true) {
+    const Plan plan = this->plan(
+        pieces, [&](size_t i) { return from[i] != nullptr; }, 0, INT32_MAX);
+    if (load_planned(pieces, plan, from, cache, loaded, deadline)) return loaded;
+    cache.clear();
+  }
+}
+
+// False: a piece could not be read, and its tier is forgotten.
+bool PrefixStore::load_planned(std::span<const Piece> pieces, const Plan& plan, std::vector<ChainedTier*>& from,
+                               KvCache& cache, Loaded& loaded, Deadline deadline) {
+  loaded = {.n = plan.to.n};
+  for (int32_t layer = 0; layer < shape_.n_layers() && loaded.n > 0; ++layer) {
+    cache.append_coming(layer, plan.to.n, plan.to.n_codes);
+  }
+  for (const size_t i : plan.pieces) {
+    const Load coming = load(pieces[i], *from[i], deadline);
+    if (coming.wait(deadline) != RecordLoad::State::kReady) {
+      from[i] = nullptr;
+      return false;
+    }
+    for (int32_t layer = 0; layer < shape_.n_layers(); ++layer) fill(coming, layer, plan.to.n, cache);
+    bring_nearer(coming);
     loaded.ms_per_token = std::max(loaded.ms_per_token, coming.ms_per_token());
   }
-  return loaded;
+  return true;
 }
 
 int32_t PrefixStore::load_old(std::span<const Sha256Digest> elements, KvCache& cache, Deadline deadline) {

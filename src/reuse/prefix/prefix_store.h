@@ -1,6 +1,7 @@
 // PrefixStore keeps the KV of prompts and conversations beyond this process: pages as they are, in records of a few
 // pages each. A record's key covers everything from the first token to its own last, so that prompts with a common
-// beginning share records, and a continued conversation stores only the new ones.
+// beginning share records, and a continued conversation stores only the new ones. Where full pages become codes, the
+// same pages have a record as codes and one as values, as far as memory has them in these forms.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include "base/sha256.h"
 #include "cache/kv_cache.h"
 #include "cache/page_pools.h"
+#include "reuse/prefix/continuation.h"
 #include "store/tier_chain.h"
 
 namespace vlcache {
@@ -26,13 +28,14 @@ class PrefixStore {
   // For the model with this fingerprint. The chain must outlive it.
   PrefixStore(TierChain& chain, const ModelFingerprint& model, const KvShape& shape, PagePools& pools);
 
-  // Tokens [begin, end) of a prefix, and the record that holds their KV. Only the last piece of a prefix may end inside
+  // Tokens [begin, end) of a prefix, and a record that holds their KV. Only the last tokens of a prefix may end inside
   // a page.
   struct Piece {
     int32_t begin, end;
     RecordKey key;
     std::vector<Sha256Digest> images;  // image_keys of the images that its KV depends on
     int32_t images_end = 0;            // where the last of them ends, rounded down to pages
+    bool codes = false;                // its pages are codes, but for the first page of the prefix
 
     int32_t begin_page() const { return begin / kPageSlots; }
     int32_t end_page() const { return pages_for(end); }
@@ -45,11 +48,16 @@ class PrefixStore {
   // elements: per token, all that its KV depends on besides the tokens before it. A piece ends after kRecordPages, at
   // the end of each image (rounded down to pages), and with the last whole page; elements that fill no page are a piece
   // of their own. A prefix of other elements with the same beginning and images has the same pieces there. `salt`: only
-  // prefixes with the same salt share records.
+  // prefixes with the same salt share records. Where pages become codes, pieces end where these may end (coded_end) and
+  // at regular places, and each full page is in two of them: as codes, then as values.
   std::vector<Piece> pieces(std::span<const Sha256Digest> elements, std::span<const Image> images,
                             const std::optional<Sha256Digest>& salt = std::nullopt) const;
   // Where the pieces of a prefix of n tokens end.
-  static std::vector<int32_t> ends(int32_t n, std::span<const Image> images);
+  static std::vector<int32_t> ends(int32_t n, std::span<const Image> images, bool has_codes = false);
+  bool has_codes() const { return shape_.has_codes(); }
+  // Says if a tier on this machine has the beginning of a prefix as computed with other codes; "": none has it.
+  std::string other_codes(std::span<const Sha256Digest> elements, std::span<const Image> images,
+                          const std::optional<Sha256Digest>& salt);
 
   // Whether a tier on this machine has it.
   bool is_near(const Piece& piece) { return chain_.is_near(piece.key); }
@@ -70,6 +78,9 @@ class PrefixStore {
   // The same for pages of the prefix that pages_of() gives, by column as KvCache counts them.
   using PagesOf = FunctionRef<std::span<const PageForms>(int32_t page)>;
   int64_t save(const Piece& piece, PagesOf pages_of, const Worth& worth);
+  // Whether these pages are there in the piece's form; no columns: the page is not.
+  bool holds(const Piece& piece, PagesOf pages_of) const;
+  bool holds(const Piece& piece, const KvCache& cache) const;
   // Whether a tier's queue takes the piece now.
   bool takes(const Piece& piece) { return chain_.takes(piece_bytes(piece)); }
   void erase(const Piece& piece) { chain_.erase(piece.key); }
@@ -93,17 +104,22 @@ class PrefixStore {
     double ms_per_token() const;  // once a layer has arrived
   };
   TierSearch search(std::span<const Piece> pieces, Deadline deadline);
+  // The pieces, of which there(i), that give a cache most tokens, n_most at most, after the n_begin that it has, of
+  // which pieces may hold the last ones, too: where pages become codes, a piece begins after n_begin tokens, and a
+  // sequence can continue there and after the tokens that come.
+  struct Plan {
+    Continuation to;             // n = 0: none comes
+    std::vector<size_t> pieces;  // ascending
+  };
+  Plan plan(std::span<const Piece> pieces, FunctionRef<bool(size_t)> there, int32_t n_begin, int32_t n_most) const;
   int64_t piece_bytes(const Piece& piece) const;
   Load load(const Piece& piece, ChainedTier& from, Deadline by) const;
-  // Appends a piece that is ready to a cache that has the tokens before it. Throws Error(kOutOfPages) if no pages are
-  // free.
-  void append(const Load& load, KvCache& cache);
-  // Copies a layer that has arrived into the pages of a cache that has n_tokens: the piece's, or the first of them.
+  // Copies a layer that has arrived into the pages of a cache that has n_tokens: the piece's, or the first of them. The
+  // newest rows see them in the piece's form.
   void fill(const Load& load, int32_t layer, int32_t n_tokens, KvCache& cache) const;
   // Stores a piece that is ready in the tiers before the one that it has come from.
   void bring_nearer(const Load& load);
-  // Fills a cache that has the tokens before the first piece with as many pieces as are stored. Blocks. Throws as
-  // append() does.
+  // Fills an empty cache with as many pieces as are stored. Blocks. Throws as KvCache::append does.
   struct Loaded {
     int32_t n = 0;            // tokens that the cache has then
     double ms_per_token = 0;  // what computing them took; 0: not known
@@ -115,7 +131,14 @@ class PrefixStore {
   bool flush(Deadline deadline) { return chain_.flush(deadline); }
 
  private:
+  PrefixStore(TierChain& chain, const ModelFingerprint& model, const KvShape& shape);  // of names alone
+  bool is_coded(const Piece& piece, int32_t layer, int32_t page) const;
+  int64_t page_bytes(const Piece& piece, int32_t layer, int32_t page) const;
   int64_t layer_bytes(const Piece& piece, int32_t layer) const;
+  Plan plan_codes(std::span<const Piece> pieces, FunctionRef<bool(size_t)> there, int32_t n_begin,
+                  int32_t n_most) const;
+  bool load_planned(std::span<const Piece> pieces, const Plan& plan, std::vector<ChainedTier*>& from, KvCache& cache,
+                    Loaded& loaded, Deadline deadline);
   // Room for the sections of a piece's record, one after the other: the layers, the names of images, the cost.
   std::shared_ptr<Buffer> allocate(const Piece& piece) const;
   std::vector<std::span<std::byte>> sections(const Piece& piece, Buffer& bytes) const;
@@ -126,7 +149,7 @@ class PrefixStore {
   TierChain& chain_;
   ModelFingerprint model_;
   KvShape shape_;
-  std::string layout_, old_layout_;
+  std::string layout_, codes_layout_, old_layout_;
   std::vector<TablePools> pools_;  // [n_layers]
 };
 

@@ -3,8 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <optional>
 
 #include "ops/factory.h"
+#include "reuse/prefix/coded_prefixes_testing.h"
+#include "reuse/prefix/prefix_places.h"
+#include "store/fake_tier_testing.h"
 
 namespace vlcache {
 namespace {
@@ -60,6 +64,160 @@ TEST_F(PrefixPieces, PrefixesWithTheSameBeginningShareTheirRecords) {
   for (size_t i = 0; i < a.size(); ++i) EXPECT_FALSE(a[i].key == other[i].key);
   const auto salted = store_.pieces(elements(500), image, Sha256Digest{1});
   for (size_t i = 0; i < a.size(); ++i) EXPECT_FALSE(a[i].key == salted[i].key);
+}
+
+// ---- pages that become codes ------------------------------------------------------------------------------------
+
+// Prefixes of keys whose elements name their tokens, in a tier.
+class CodedRecords : public CodedPrefixFixture {
+ protected:
+  CodedRecords() { start(); }
+  static std::shared_ptr<FakeTier> new_tier() { return std::make_shared<FakeTier>(nullptr, "fake", /*near=*/true); }
+  // As another process would: nothing in memory.
+  void start() {
+    store_.reset();
+    chain_ = std::make_unique<TierChain>(std::vector<std::shared_ptr<KvTier>>{tier_}, int64_t{1} << 30);
+    set_budget(int64_t{64} << 20);
+    store_ = std::make_unique<PrefixStore>(*chain_, ModelFingerprint{}, shape_, *pools_);
+  }
+  void set_codec(std::optional<KvCodec> codec) {
+    for (KvLayerShape& layer : shape_.layers) layer.coded = codec;
+    start();
+  }
+  static std::vector<Sha256Digest> elements(const Key& key) {
+    std::vector<Sha256Digest> elements(key.size());
+    for (size_t i = 0; i < key.size(); ++i) std::memcpy(elements[i].data(), &key[i], sizeof(Element));
+    return elements;
+  }
+  std::vector<PrefixStore::Piece> pieces_of(const Key& key) const { return store_->pieces(elements(key), {}); }
+  // Stores what `kv` holds. Returns how many pieces.
+  int save(const Key& key, PrefixKv& kv) {
+    const int32_t end = kv.end_at(static_cast<int32_t>(key.size()));
+    int n = 0;
+    for (const PrefixStore::Piece& piece : pieces_of(key)) {
+      if (piece.end > end || !kv.holds(piece) || store_->is_near(piece)) continue;
+      kv.save(piece, {.ms_per_token = 2});
+      ++n;
+    }
+    EXPECT_TRUE(store_->flush(kNoDeadline));
+    return n;
+  }
+  KvCache computed(const Key& key, bool places = true) {
+    KvCache cache = make();
+    if (places) keep_places(cache, key);
+    compute(cache, key, 0);
+    return cache;
+  }
+  // Tokens of the key that tiers have; rows after them see what they would if all had been computed.
+  int32_t load(const Key& key) {
+    KvCache loaded = make();
+    const PrefixStore::Loaded found = store_->load_all(pieces_of(key), loaded, kNoDeadline);
+    EXPECT_EQ(loaded.n_slots(0, 0), found.n);
+    if (found.n > 0) EXPECT_EQ(found.ms_per_token, 2);
+    Key longer = first(key, found.n);
+    longer.resize(longer.size() + 70, 3);
+    const KvCache expected = computed(longer);
+    compute(loaded, longer, found.n);
+    expect_equal(loaded, expected);
+    return found.n;
+  }
+
+  std::shared_ptr<FakeTier> tier_ = new_tier();
+  std::unique_ptr<TierChain> chain_;
+  std::unique_ptr<PrefixStore> store_;
+};
+
+TEST_F(CodedRecords, EndWhereCodesMayEndAndAtRegularPlaces) {
+  using Bounds = std::vector<std::pair<int32_t, int32_t>>;
+  const std::vector<PrefixStore::Piece> pieces = pieces_of(Key(700, 1));
+  Bounds codes, values;
+  for (const PrefixStore::Piece& piece : pieces) {
+    (piece.codes ? codes : values).emplace_back(piece.begin / 64, (piece.end + 63) / 64);
+  }
+  EXPECT_EQ(codes, (Bounds{{0, 2}, {2, 6}, {6, 10}}));
+  EXPECT_EQ(values, (Bounds{{0, 2}, {2, 6}, {6, 10}, {10, 11}}));
+  const std::vector<int32_t> ends = PrefixStore::ends(2500, {}, /*has_codes=*/true);
+  EXPECT_EQ(std::vector(ends.end() - 5, ends.end()), (std::vector{32 * 64, 34 * 64, 38 * 64, 39 * 64, 2500}));
+  EXPECT_EQ(PrefixStore::ends(500, std::vector<PrefixStore::Image>{{70, 330, {}}}, true),
+            (std::vector{2 * 64, 5 * 64, 6 * 64, 7 * 64, 500}));
+}
+
+// Of a prompt that a sequence has computed, tiers have its end and the regular places before it.
+TEST_F(CodedRecords, ComeBackInTheFormsThatTheNextRowSees) {
+  for (const auto& [n, n_whole] : {std::pair(50, 0), {128, 128}, {255, 128}, {700, 640}, {2100, 2048}}) {
+    const Key key(static_cast<size_t>(n), 1);
+    EXPECT_GT(save(key, *prefix_kv(*store_, computed(key))), 0);
+    start();
+    EXPECT_EQ(load(key), n);
+    EXPECT_EQ(load(key_of(n + 100, n, 2)), n_whole);  // whole pieces that both have
+    EXPECT_EQ(load(key_of(n, std::max(0, n - 500), 4)), n > 500 ? 64 : 0) << n;
+    tier_ = new_tier();
+    start();
+  }
+}
+
+// A damaged or missing record costs the tokens that need it.
+TEST_F(CodedRecords, WithoutARecordThePrefixEndsAtAPlaceBefore) {
+  const Key key(2500, 1);
+  save(key, *prefix_kv(*store_, computed(key)));
+  std::vector<PrefixStore::Piece> pieces = pieces_of(key);
+  const auto erase = [&](int32_t page, bool codes) {
+    for (const PrefixStore::Piece& piece : pieces) {
+      if (piece.codes == codes && piece.begin_page() <= page && page < piece.end_page())
+        tier_->erase(tier_->id_of(piece.key));
+    }
+  };
+  EXPECT_EQ(load(key), 2500);
+  erase(39, false);
+  EXPECT_EQ(load(key), 39 * 64);
+  erase(38, false);
+  EXPECT_EQ(load(key), 38 * 64);
+  erase(37, false);
+  EXPECT_EQ(load(key), 2048);
+  erase(10, true);
+  EXPECT_EQ(load(key), 64);
+}
+
+// What memory has in both forms is stored in both, and a prompt that shares 3,000 tokens finds them.
+TEST_F(CodedRecords, TiersGetThePlacesOfMemory) {
+  const Key shared(3000, 1);
+  ask(key_of(3600, 3000, 2));
+  ask(key_of(3700, 3000, 3));
+  const auto empty = [this] { return make(); };
+  const std::unique_ptr<PrefixPlaces> places = make_prefix_places(*store_, *prefixes_, empty);
+  for (const Element other : {2, 3}) {
+    const Key key = key_of(other == 2 ? 3600 : 3700, 3000, other);
+    EXPECT_EQ(places->n_known(key), std::ssize(key));
+    save(key, *places->copy(key));
+  }
+  start();
+  EXPECT_EQ(load(key_of(3600, 3000, 2)), 3600);
+  EXPECT_EQ(load(key_of(3700, 3000, 3)), 3700);
+  EXPECT_EQ(load(key_of(3700, 3000, 4)), 3000 / 64 * 64);
+  EXPECT_EQ(load(key_of(3700, 2500, 4)), 2048);
+}
+
+// The store of a model with another codec, or none, does not find them, and says so.
+TEST_F(CodedRecords, OfAnotherCodecAreAMissWithAReason) {
+  const Key key(700, 1);
+  const std::optional<KvCodec> codecs[] = {std::nullopt, KvCodec::kInt8, KvCodec::kInt4};
+  for (const std::optional<KvCodec>& stored : codecs) {
+    set_codec(stored);
+    save(key, *prefix_kv(*store_, computed(key)));
+    for (const std::optional<KvCodec>& asked : codecs) {
+      set_codec(asked);
+      const std::string why = store_->other_codes(elements(key), {}, std::nullopt);
+      if (asked == stored) {
+        EXPECT_EQ(load(key), 700);
+        EXPECT_EQ(why, "");
+        continue;
+      }
+      EXPECT_EQ(load(key), 0);
+      EXPECT_NE(why.find(stored ? kv_codec_name(*stored) : "earlier releases"), std::string::npos) << why;
+    }
+    tier_ = new_tier();
+    start();
+  }
 }
 
 }  // namespace

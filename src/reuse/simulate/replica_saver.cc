@@ -8,6 +8,7 @@ namespace {
 // KV without contents: storing it takes a record's key and size.
 class EmptyKv final : public PrefixKv {
  public:
+  bool holds(const PrefixStore::Piece& /*piece*/) override { return true; }
   EmptyKv(ReplayTiers& tiers, const ReplayPages& pages) : tiers_(tiers), pages_(pages) {}
 
   int32_t end_at(int32_t n) override { return n; }
