@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "base/contracts/kv.h"
+
 namespace vlcache {
 
 using OrderedJson = nlohmann::ordered_json;
@@ -73,14 +75,28 @@ OrderedJson timings_json(const Timings& t) {
           {"ttft", ms(t.ttft_ms)},     {"decode", ms(t.decode_ms)},   {"gap", ms(t.gap_ms)}};
 }
 
+// Why there are no codes although they were asked for.
+std::string not_coded_text(const KvReport& kv) {
+  const auto held = kv.bytes_by_codec.find(kv.codec);
+  if (!is_coded(kv.codec) || kv.coded_bytes_read > 0 || held == kv.bytes_by_codec.end() || held->second > 0) return "";
+  return "no head held more than " + std::to_string(kCodedBlockPages * kPageSlots) + " tokens; pages become " +
+         std::string(kv_codec_name(kv.codec)) + " beyond that";
+}
+
 OrderedJson kv_json(const KvReport& kv) {
+  OrderedJson by_codec = OrderedJson::object();
+  for (const auto& [codec, bytes] : kv.bytes_by_codec) by_codec[std::string(kv_codec_name(codec))] = bytes;
   OrderedJson json{{"mode", kv.mode},
+                   {"codec", kv_codec_name(kv.codec)},
                    {"acted_after_tokens", kv.n_before_acting < 0 ? OrderedJson() : OrderedJson(kv.n_before_acting)},
                    {"bytes", kv.bytes},
+                   {"bytes_by_codec", std::move(by_codec)},
+                   {"coded_bytes_read", kv.coded_bytes_read},
                    {"prompt_bytes", kv.prompt_bytes},
                    {"peak_bytes", kv.peak_bytes},
                    {"slots", kv.slots}};
   if (std::string why = not_compressed_text(kv, "kv draft"); !why.empty()) json["not_compressed"] = std::move(why);
+  if (std::string why = not_coded_text(kv); !why.empty()) json["not_coded"] = std::move(why);
   return json;
 }
 

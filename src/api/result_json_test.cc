@@ -36,6 +36,25 @@ TEST(Answer, SaysWhyNothingWasCompressed) {
   EXPECT_FALSE(result_json(result, CacheTotals())["kv"].contains("not_compressed"));
 }
 
+TEST(Answer, ReportsTheFormsOfPages) {
+  GenerateResult result;
+  result.kv.codec = KvCodec::kInt8;
+  EXPECT_FALSE(result_json(result, CacheTotals())["kv"].contains("not_coded"));  // it was never computed
+  result.kv.bytes_by_codec = {{KvCodec::kBF16, 4096}, {KvCodec::kInt8, 0}};
+  const auto none = served_json(result, /*explain=*/false)["kv"];
+  EXPECT_EQ(none["not_coded"], "no head held more than 256 tokens; pages become int8 beyond that");
+  EXPECT_EQ(none["bytes_by_codec"].dump(), R"({"bf16":4096,"int8":0})");
+  result.kv.bytes_by_codec[KvCodec::kInt8] = 2112;
+  result.kv.coded_bytes_read = 6336;
+  const auto some = result_json(result, CacheTotals())["kv"];
+  EXPECT_EQ(some["codec"], "int8");
+  EXPECT_EQ(some["coded_bytes_read"], 6336);
+  EXPECT_EQ(some["bytes_by_codec"]["int8"], 2112);
+  EXPECT_FALSE(some.contains("not_coded"));
+  result.kv.bytes_by_codec[KvCodec::kInt8] = 0;  // policies that keep no KV have read codes all the same
+  EXPECT_FALSE(result_json(result, CacheTotals())["kv"].contains("not_coded"));
+}
+
 // A stream's client counts as gone with 1 MiB unread: no piece of the stream may be that large.
 TEST(Answer, StaysSmallForAnyNumberOfImageTokens) {
   GenerateResult result;

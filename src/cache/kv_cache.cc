@@ -271,6 +271,7 @@ void KvCache::begin_step() {
 }
 
 void KvCache::rollback_step() noexcept {
+  for (Layer& layer : layers_) layer.coded_bytes_seen = 0;
   if (!std::exchange(in_step_, false)) return;
   for (Layer& layer : layers_) {
     layer.slots.forget();
@@ -331,6 +332,14 @@ int64_t KvCache::bytes() const {
   int64_t n = 0;
   for (const Layer& layer : layers_) {
     if (layer.has_slots()) n += layer.pages.bytes();
+  }
+  return n;
+}
+
+int64_t KvCache::bytes(KvCodec codec) const {
+  int64_t n = 0;
+  for (const Layer& layer : layers_) {
+    if (layer.has_slots()) n += layer.pages.bytes(codec);
   }
   return n;
 }

@@ -65,9 +65,9 @@ class KvCache {
   // that the newest row sees as codes into codes. Views of the layer show it. Also makes some codes ahead, a share of
   // each step, so that no step has to make those of a whole block. Throws Error(kOutOfPages).
   void encode(int32_t layer);
-  // The pages that the next row sees as codes become pages of codes, unwritten: a source fills them. Throws
-  // Error(kOutOfPages).
-  void assume_codes(int32_t layer);
+  // Bytes of coded pages that attention has read: in each step and layer, the pages in view of the newest row, each of
+  // them once however many rows read it. Failed steps do not count.
+  int64_t coded_bytes_read() const { return coded_bytes_read_; }
   // Makes room for the K and V of tokens up to n_tokens, which the caller writes page by page: pages [1, n_codes), at
   // most coded_end(n_tokens), as codes, the others as values. Without codes as append(); otherwise the cache ends with
   // a full page. Pages of values among the first n_codes become codes. Throws as append() does; rollback_step undoes
@@ -136,8 +136,9 @@ class KvCache {
   // Visits the pages that the cache holds, shared or not, including pages allocated ahead.
   void for_each_page(FunctionRef<void(const PagePool& pool, int32_t page)> visit) const;
   int64_t n_pages() const;
-  int64_t bytes() const;        // of pages in use; spare ones are address space only
-  int64_t table_bytes() const;  // of the tables beside the pages: page ids, tokens, places, biases, planes
+  int64_t bytes() const;               // of pages in use; spare ones are address space only
+  int64_t bytes(KvCodec codec) const;  // pages with this codec alone
+  int64_t table_bytes() const;         // of the tables beside the pages: page ids, tokens, places, biases, planes
   // Whether the slots of every head are the first tokens, one each, at least n_tokens of them: none of these was
   // evicted, hidden, merged or dropped. n_tokens is needed because a policy that keeps the beginning of a prompt leaves
   // heads that look like a shorter prompt's.
@@ -165,6 +166,7 @@ class KvCache {
       int32_t head, page;
     };
     std::vector<Switched> switched;
+    int64_t coded_bytes_seen = 0;  // by the newest row of this step
   };
   // A page that becomes codes.
   struct Encoding {
@@ -197,6 +199,7 @@ class KvCache {
   void take_copies(const Layer& layer);
   void list_encodings(const Layer& layer, int32_t head);
   void make_codes(Layer& layer);
+  int64_t coded_bytes_seen(int32_t layer) const;
   void show_forms(Layer& layer, int32_t head) noexcept;
   void drop_switched_codes(Layer& layer) noexcept;
   bool is_kept(int32_t page) const;
@@ -213,6 +216,7 @@ class KvCache {
   std::vector<Layer> layers_;
   bool in_step_ = false, holds_values_ = false, keeps_regular_places_ = false;
   std::vector<int32_t> places_;  // of keep_place
+  int64_t coded_bytes_read_ = 0;
   int32_t n_columns_ = 0;
   std::vector<Encoding> encodings_;  // scratch of encode
   SlotMoves moves_;                  // scratch, sized for the tables

@@ -31,6 +31,15 @@ struct KvShape {
   bool has_codes() const {
     return std::ranges::any_of(layers, [](const KvLayerShape& layer) { return layer.coded.has_value(); });
   }
+  // The codecs that pages may have: the first is `codec`, the last the one of full pages.
+  std::vector<KvCodec> codecs() const {
+    std::vector<KvCodec> all{codec};
+    for (const KvLayerShape& layer : layers) {
+      const KvCodec own = layer.coded.value_or(codec);
+      if (std::ranges::find(all, own) == all.end()) all.push_back(own);
+    }
+    return all;
+  }
   // The layer that holds K and V of `layer`: itself, or the one that it shares.
   int32_t owner(int32_t layer) const {
     const int32_t shared = layers[static_cast<size_t>(layer)].shares;

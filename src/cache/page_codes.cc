@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
 #include "base/os/threads.h"
@@ -56,10 +57,26 @@ void KvCache::list_encodings(const Layer& layer, int32_t head) {
 
 void KvCache::encode(int32_t layer_index) {
   Layer& layer = layers_[at(layer_index)];
-  if (layer.pages.pools().codes == nullptr) return;
-  encodings_.clear();
-  for (int32_t h = 0; h < layer.slots.n_heads(); ++h) list_encodings(layer, h);
-  make_codes(layer);
+  if (layer.pages.pools().codes != nullptr) {
+    encodings_.clear();
+    for (int32_t h = 0; h < layer.slots.n_heads(); ++h) list_encodings(layer, h);
+    make_codes(layer);
+  }
+  layer.coded_bytes_seen = coded_bytes_seen(layer_index);
+}
+
+// Counts the pages that the newest row of a layer sees as codes, within its window.
+int64_t KvCache::coded_bytes_seen(int32_t layer_index) const {
+  const Layer& layer = owner(layer_index);
+  const int32_t window = shape_.layers[at(layer_index)].window;
+  const int64_t all = layer.pages.seen_coded_bytes();
+  if (all == 0 || window == 0) return all;
+  int64_t n_pages = 0;
+  for (int32_t h = 0; h < layer.slots.n_heads(); ++h) {
+    const int32_t n = layer.slots.n_slots(h), first = std::max(1, (n - window) / kPageSlots);
+    n_pages += n > 0 ? std::max(0, coded_end(n - 1) - first) : 0;
+  }
+  return std::min(all, n_pages * layer.pages.pools().codes->page_bytes());
 }
 
 // Of the pages in encodings_.
@@ -89,19 +106,6 @@ void KvCache::make_codes(Layer& layer) {
       layer.pages.drop_born(e.head, e.page);
     } else {
       layer.switched.push_back({e.head, e.page});
-    }
-  }
-}
-
-void KvCache::assume_codes(int32_t layer_index) {
-  Layer& layer = layers_[at(layer_index)];
-  if (layer.pages.pools().codes == nullptr) return;
-  for (int32_t h = 0; h < layer.slots.n_heads(); ++h) {
-    const int32_t end = std::min(coded_end(layer.slots.n_slots(h)), layer.slots.n_slots(h) / kPageSlots);
-    for (int32_t i = end; i-- > 1 && !layer.pages.is_coded(h, i);) {
-      layer.pages.add_codes(h, i);
-      layer.pages.show_codes(h, i);
-      layer.pages.drop_born(h, i);
     }
   }
 }
@@ -142,6 +146,7 @@ bool KvCache::is_kept(int32_t page) const {
 }
 
 void KvCache::end_step() {
+  for (Layer& layer : layers_) coded_bytes_read_ += std::exchange(layer.coded_bytes_seen, 0);
   if (holds_values_) return;
   for (Layer& layer : layers_) {
     for (const auto& [head, page] : layer.switched) {

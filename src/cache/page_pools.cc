@@ -36,6 +36,12 @@ TablePools PagePools::of(const KvShape& shape, int32_t layer) {
   return pools;
 }
 
+int64_t PagePools::used_bytes(KvCodec codec) const {
+  int64_t bytes = 0;
+  for (const auto& [key, pool] : pools_) bytes += key.second == codec ? pool.n_used() * pool.page_bytes() : 0;
+  return bytes;
+}
+
 void PagePools::trim() {
   for (auto& [key, pool] : pools_) pool.trim();
 }

@@ -26,6 +26,7 @@ class PagePools {
   // The reserve that is asked to free pages before allocating throws; null: none. It must outlive the pools' use.
   void set_reserve(PageReserve* reserve) { budget_->reserve = reserve; }
   int64_t used_bytes() const { return budget_->used_bytes; }
+  int64_t used_bytes(KvCodec codec) const;  // pages with this codec alone
   int64_t max_bytes() const { return budget_->max_bytes; }
 
  private:

@@ -105,6 +105,14 @@ int64_t PageTable::bytes() const {
   return n_values_ * pools_.values->page_bytes() + n_codes_ * pools_.codes->page_bytes();
 }
 
+int64_t PageTable::bytes(KvCodec codec) const {
+  if (!two_forms()) return codec == pools_.value_codec ? bytes() : 0;
+  if (codec == pools_.value_codec) return n_values_ * pools_.values->page_bytes();
+  return codec == pools_.code_codec ? n_codes_ * pools_.codes->page_bytes() : 0;
+}
+
+int64_t PageTable::seen_coded_bytes() const { return n_coded_ > 0 ? n_coded_ * pools_.codes->page_bytes() : 0; }
+
 bool PageTable::any_shared() const {
   bool shared = false;
   for_each_form([&](const PagePool& pool, int32_t page) { shared = shared || pool.references(page) > 1; });

@@ -94,7 +94,9 @@ class PageTable {
   int32_t n_pages(int32_t head) const { return n_pages_[static_cast<size_t>(head)]; }
   int64_t n_pages() const;
   int64_t table_bytes() const;
-  int64_t bytes() const;  // of the pages in its rows, in all their forms
+  int64_t bytes() const;               // of the pages in its rows, in all their forms
+  int64_t bytes(KvCodec codec) const;  // forms with this codec alone
+  int64_t seen_coded_bytes() const;    // pages that the newest rows see as codes
   bool any_shared() const;
   // Visits the pages that the table holds: in its rows, in all their forms, and taken ahead.
   void for_each_page(FunctionRef<void(const PagePool& pool, int32_t page)> visit) const;

@@ -74,6 +74,49 @@ TEST(CodedKv, DecodingAgreesWithPrefill) {
   EXPECT_EQ(found, expected);
 }
 
+// Of what the newest row of each layer attends to, a window of 400 slots included; a step counts a page once.
+TEST(CodedKv, CountsTheBytesOfCodesThatAreRead) {
+  for (const char* model_type : {"llama", "mistral"}) {
+    const auto engine = coded_engine(KvCodec::kInt8, "ref", model_type);
+    const int32_t window = model_type == std::string_view("mistral") ? 400 : 4096;
+    const int64_t page_bytes = engine->backend().kv_page_bytes(KvCodec::kInt8, 16);
+    const auto sequence = make_sequence(*engine, random_tokens(250));
+    const auto seen = [&] {
+      int64_t n = 0;
+      for (int32_t layer = 0; layer < sequence->cache().shape().n_layers(); ++layer) {
+        const KvView view = sequence->cache().view(layer);
+        for (int32_t h = 0; h < view.n_kv_heads; ++h) {
+          for (int32_t slot = std::max(0, view.n_slots[h] - window), page = -1; slot < view.n_slots[h]; ++slot) {
+            if (slot / kPageSlots == page) continue;
+            page = slot / kPageSlots;
+            n += is_coded(view.page_codec(h, page)) ? page_bytes : 0;
+          }
+        }
+      }
+      return n;
+    };
+    compute(*engine, *sequence, 1000);
+    EXPECT_EQ(sequence->coded_bytes_read(), 0);
+    int64_t expected = 0;
+    const auto read = [&](int32_t n) {
+      for (int32_t i = 0; i < n; ++i) sequence->add_token(i % 61);
+      compute(*engine, *sequence, n);
+      expected += seen();
+      EXPECT_EQ(sequence->coded_bytes_read(), expected) << model_type << " " << sequence->n_tokens();
+    };
+    for (int i = 0; i < 8; ++i) read(1);  // to the first codes
+    EXPECT_GT(expected, 0);
+    for (const int32_t n : {500, 1, 300, 1}) read(n);
+    std::vector<int32_t> next;
+    for (const TokenInfo& token : sequence->tokens()) next.push_back(token.id);
+    next.push_back(1);
+    sequence->continue_with(engine->prepare_tokens(next));  // another prompt
+    EXPECT_EQ(sequence->coded_bytes_read(), 0);
+    compute(*engine, *sequence, 1);
+    EXPECT_EQ(sequence->coded_bytes_read(), seen());
+  }
+}
+
 // The next turn continues where it can: its logits equal those of a sequence that computes all of it.
 TEST(CodedKv, ContinuesAtPlaces) {
   const auto engine = coded_engine(KvCodec::kInt8);

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/contracts/token_constraint.h"
 #include "base/error.h"
+#include "base/kv_codec_name.h"
 #include "engine/prompt/prompt.h"
 #include "engine/sampling/sampler.h"
 #include "engine/sampling/token_filter.h"
@@ -175,8 +176,11 @@ struct Preemptions {
 
 struct KvReport {
   std::string mode;
-  int64_t bytes = 0;         // pages held at the end
-  int64_t prompt_bytes = 0;  // pages and tables after the prompt, once the policy has acted
+  KvCodec codec = KvCodec::kBF16;             // that full pages have in the end
+  int64_t bytes = 0;                          // pages held at the end
+  std::map<KvCodec, int64_t> bytes_by_codec;  // these pages, by their form
+  int64_t coded_bytes_read = 0;               // by attention (KvCache::coded_bytes_read)
+  int64_t prompt_bytes = 0;                   // pages and tables after the prompt, once the policy has acted
   // Tokens of the answer that were computed before the policy acted; -1: the answer ended before that. 0 also for
   // policies that never act.
   int32_t n_before_acting = 0;

@@ -30,6 +30,22 @@ class Run(ProgramTest):
         self.assertEqual(slots[0], [n] * len(slots[0]))
         self.assertGreaterEqual(r["kv"]["peak_bytes"], r["kv"]["bytes"])
 
+    def test_a_codec_of_kv_reads_codes(self):
+        long = "Which of these is the total? " * 40
+        of = lambda question, *more: self.json("run", "-m", MODEL, "--max-tokens", "2", "--temperature", "0", "--ignore-eos", "--json", *more, question)["kv"]
+        coded, plain = of(long, "--kv-codec", "int8"), of(long)
+        self.assertGreater(plain["slots"][0][0], 700)
+        self.assertEqual((coded["codec"], plain["codec"]), ("int8", "bf16"))
+        self.assertGreater(coded["coded_bytes_read"], 0)
+        self.assertGreater(coded["bytes_by_codec"]["int8"], 0)
+        self.assertEqual(sum(coded["bytes_by_codec"].values()), coded["bytes"])
+        self.assertLess(coded["bytes"], plain["bytes"])
+        self.assertEqual((plain["coded_bytes_read"], plain["bytes_by_codec"]), (0, {"bf16": plain["bytes"]}))
+        self.assertNotIn("not_coded", coded)
+        short = of("Total?", "--kv-codec", "int8")
+        self.assertEqual((short["codec"], short["coded_bytes_read"], short["bytes_by_codec"]["int8"]), ("int8", 0, 0))
+        self.assertIn("no head held more than 256 tokens", short["not_coded"])
+
     def test_stop_token_is_reported_but_not_shown(self):
         r = self.json(*ASK, "--json", QUESTION)
         if r["finish_reason"] == "stop":

@@ -50,6 +50,7 @@ Generation::Generation(Engine& engine, Request request)
   result_.n_prompt = request_.prompt.n_tokens() + n_dropped + n_given;
   result_.n_vision = request_.prompt.n_vision_tokens() + n_dropped;
   result_.kv.mode = policy.name();
+  result_.kv.codec = engine.kv_shape().codecs().back();
   find_stored_prefix(policy);
 }
 
@@ -541,6 +542,8 @@ void Generation::emit(const std::string& text) {
 void Generation::report() {
   const KvCache& cache = sequence_->cache();
   result_.kv.bytes = cache.bytes();
+  for (const KvCodec codec : cache.shape().codecs()) result_.kv.bytes_by_codec[codec] = cache.bytes(codec);
+  result_.kv.coded_bytes_read = sequence_->coded_bytes_read();
   result_.kv.peak_bytes = sequence_->peak_kv_bytes();
   for (int32_t layer = 0; layer < cache.shape().n_layers(); ++layer) {
     std::vector<int32_t>& heads = result_.kv.slots.emplace_back();

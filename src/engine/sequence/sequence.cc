@@ -116,6 +116,7 @@ int32_t Sequence::continue_with(const Prompt& prompt) {
   slots_.forget_prompt_end();
   reset_hooks();
   peak_kv_bytes_ = cache_.bytes();
+  coded_bytes_read_before_ = cache_.coded_bytes_read();
   return kept;
 }
 

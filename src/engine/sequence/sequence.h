@@ -161,6 +161,7 @@ class Sequence {
   bool supplies(int32_t after, int32_t before) const;
 
   int64_t peak_kv_bytes() const { return peak_kv_bytes_; }
+  int64_t coded_bytes_read() const { return cache_.coded_bytes_read() - coded_bytes_read_before_; }  // for this prompt
   // Time spent on capturing this prompt's attention for the policy.
   double watch_ms() const { return watch_ms_; }
 
@@ -221,7 +222,7 @@ class Sequence {
   std::vector<int32_t> next_token_before_;  // this step
   std::vector<float> biases_;               // of an append
   bool recomputable_ = true;
-  int64_t peak_kv_bytes_ = 0;
+  int64_t peak_kv_bytes_ = 0, coded_bytes_read_before_ = 0;
   double watch_ms_ = 0;
 };
 

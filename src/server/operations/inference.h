@@ -59,11 +59,12 @@ class Inference {
 
   struct State {
     int n_running = 0, n_waiting = 0;
-    int64_t kv_bytes = 0, kv_max_bytes = 0;   // pages in use, cached ones included; and their limit
-    int64_t kv_pages = 0, kv_max_pages = 0;   // likewise, in pages of the first layer's size
-    int64_t n_tokens = 0;                     // of prompts and answers in running requests
-    CacheTotals caches;                       // as of the last request's end; tiers: as of now
-    std::optional<ReuseCounts::State> reuse;  // none: no answers are compared
+    int64_t kv_bytes = 0, kv_max_bytes = 0;        // pages in use, cached ones included; and their limit
+    std::map<KvCodec, int64_t> kv_bytes_by_codec;  // kv_bytes, by the form of the pages
+    int64_t kv_pages = 0, kv_max_pages = 0;        // likewise, in pages of the first layer's size
+    int64_t n_tokens = 0;                          // of prompts and answers in running requests
+    CacheTotals caches;                            // as of the last request's end; tiers: as of now
+    std::optional<ReuseCounts::State> reuse;       // none: no answers are compared
   };
   // As of the last step.
   State state() const;

@@ -237,6 +237,7 @@ void Metrics::add(const GenerateResult& result, const Times& times) {
   const std::lock_guard lock(mutex_);
   ++finished_[result.finish_reason == FinishReason::kCancelled ? "abort" : name(result.finish_reason)];
   all_.add(times.all);
+  coded_bytes_read_ += result.kv.coded_bytes_read;
   n_preemptions_ += result.preemptions.n_times;
   n_replayed_ += result.preemptions.n_replayed;
   n_replayed_otherwise_ += result.preemptions.n_different;
@@ -295,6 +296,12 @@ std::string Metrics::text(const Inference::State& state, size_t n_connections, c
   w.one("vlcache:vision_seconds_total", "counter", "Time in image encoders.", vision_s_);
   w.one("vlcache:compress_seconds_total", "counter", "Time in policies that keep or drop KV.", compress_s_);
   w.one("vlcache:kv_bytes", "gauge", "KV pages in use.", static_cast<double>(state.kv_bytes));
+  w.family("vlcache:kv_codec_bytes", "gauge", "KV pages in use, by the codec of their values (--kv-codec).");
+  for (const auto& [codec, bytes] : state.kv_bytes_by_codec) {
+    w.value(static_cast<double>(bytes), "codec=\"" + std::string(kv_codec_name(codec)) + "\"");
+  }
+  w.one("vlcache:kv_coded_read_bytes_total", "counter",
+        "Pages of codes that attention has read, in answers that ended.", static_cast<double>(coded_bytes_read_));
   w.one("vlcache:kv_max_bytes", "gauge", "KV pages that there may be.", static_cast<double>(state.kv_max_bytes));
   w.one("vlcache:connections", "gauge", "Open connections.", static_cast<double>(n_connections));
   w.each("vlcache:requests_refused_total", "reason", "Requests that were not let in.", refused_);

@@ -34,7 +34,9 @@ const std::string kModel = R"({model_name="m",engine="0")";
 
 TEST(Metrics, CountAnswers) {
   Metrics metrics("m", 4096);
-  metrics.add(result(4, FinishReason::kStop), {.to_first = 0.07, .all = 0.4});
+  GenerateResult coded = result(4, FinishReason::kStop);
+  coded.kv.coded_bytes_read = 512;
+  metrics.add(coded, {.to_first = 0.07, .all = 0.4});
   metrics.add(result(1, FinishReason::kLength), {.to_first = 3, .all = 3});
   metrics.add(result(0, FinishReason::kCancelled), {.to_first = 1, .all = 1});
   metrics.add_gap(0.1);
@@ -43,7 +45,15 @@ TEST(Metrics, CountAnswers) {
   EXPECT_EQ(value(first, "vlcache:http_responses_total" + kModel + ",status=\"429\"}"), 0);
   EXPECT_EQ(value(first, "vllm:cache_config_info" + kModel + ",block_size=\"64\",num_gpu_blocks=\"9\"}"), 1);
   metrics.add_refused("queue");
-  const std::string text = metrics.text({.n_running = 2, .n_waiting = 3, .kv_bytes = 1, .kv_max_bytes = 4}, 7);
+  const std::string text = metrics.text({.n_running = 2,
+                                         .n_waiting = 3,
+                                         .kv_bytes = 1,
+                                         .kv_max_bytes = 4,
+                                         .kv_bytes_by_codec = {{KvCodec::kBF16, 0}, {KvCodec::kInt8, 1}}},
+                                        7);
+  EXPECT_EQ(value(text, "vlcache:kv_codec_bytes" + kModel + ",codec=\"bf16\"}"), 0);
+  EXPECT_EQ(value(text, "vlcache:kv_codec_bytes" + kModel + ",codec=\"int8\"}"), 1);
+  EXPECT_EQ(value(text, "vlcache:kv_coded_read_bytes_total" + kModel + "}"), 512);
   EXPECT_EQ(value(text, "vllm:num_requests_running" + kModel + "}"), 2);
   EXPECT_EQ(value(text, "vllm:num_requests_waiting" + kModel + "}"), 3);
   EXPECT_EQ(value(text, "vllm:kv_cache_usage_perc" + kModel + "}"), 0.25);
