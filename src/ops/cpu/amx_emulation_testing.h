@@ -103,6 +103,7 @@ inline void multiply_bytes(int sums, int a, int b) {
 #undef _tile_stored
 #undef _tile_zero
 #undef _tile_dpbf16ps
+#undef _tile_dpbssd
 #define _tile_loadconfig vlcache::cpu::emulated_amx::load_config
 #define _tile_loadd vlcache::cpu::emulated_amx::load
 #define _tile_stream_loadd vlcache::cpu::emulated_amx::load

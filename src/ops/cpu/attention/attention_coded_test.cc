@@ -48,7 +48,7 @@ TEST_P(CodedAttentionTest, HeadSizesAndGroups) {
   for (int d : {4, 12, 32, 64, 80, 96, 128, 256}) {
     for (int group : {1, 3, 4, 8})
       check({.d = d, .group = group, .n_rows = 1, .n_slots = 130, .codec = KvCodec::kInt8});
-    check({.d = d, .group = 3, .n_rows = 33, .n_slots = 200, .codec = KvCodec::kInt8});
+    check({.d = d, .group = 3, .n_rows = 9, .n_slots = 200, .n_kv_heads = 1, .codec = KvCodec::kInt8});
     check({.d = d, .group = 2, .n_rows = 3, .n_slots = 90, .codec = KvCodec::kInt8, .compute = DType::kF32});
   }
   check({.d = 1024, .group = 2, .n_rows = 1, .n_slots = 70, .n_kv_heads = 1, .codec = KvCodec::kInt8});
@@ -78,10 +78,24 @@ TEST_P(CodedAttentionTest, Blocks) {
 TEST_P(CodedAttentionTest, RowsOnBothSidesOfASwitch) {
   for (DType compute : {DType::kBF16, DType::kF32}) {
     for (int n_slots : {768, 769, 1025, 1030, 1300}) {
-      for (int n_rows : {1, 2, 7, 300}) {
-        check({.group = 1, .n_rows = n_rows, .n_slots = n_slots, .blocks = true, .born = true, .compute = compute});
+      for (int n_rows : {1, 2, 7}) {
+        check({.d = 32,
+               .group = 1,
+               .n_rows = n_rows,
+               .n_slots = n_slots,
+               .blocks = true,
+               .born = true,
+               .compute = compute});
       }
     }
+    check({.d = 16,
+           .group = 1,
+           .n_rows = 270,
+           .n_slots = 1030,
+           .n_kv_heads = 1,
+           .blocks = true,
+           .born = true,
+           .compute = compute});
     check({.group = 3,
            .n_rows = 19,
            .n_slots = 1400,
@@ -273,7 +287,8 @@ KernelResults run_kernels(const Level& level, TestData& data) {
 // Sums of whole numbers are the same on every instruction set, and so are scores and values, to the bit.
 TEST(CodedKernels, GiveTheSameBitsOnEveryInstructionSetWithAmx) {
   for (int d : {4, 32, 64, 80, 96, 128, 256, 1024}) {
-    for (int m = 1; m <= 9; ++m) {
+    for (int m : {1, 2, 3, 4, 5, 8, 9}) {
+      if (d > 128 && m > 1 && m < 8) continue;
       TestData data({.d = d, .group = m, .n_rows = 1, .n_slots = 150 + m, .n_kv_heads = 1, .codec = KvCodec::kInt8});
       const KernelResults first = run_kernels(kLevels[0], data);
       for (const Level& level : kLevels) {

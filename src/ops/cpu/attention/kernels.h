@@ -12,8 +12,8 @@
 
 namespace vlcache::cpu {
 
-inline constexpr int kCodedStripRows = 4;  // of coded pages: two sums for each accumulator
-inline constexpr int kByteTileRows = 8;   // the same with AMX: a tile holds both halves
+inline constexpr int kCodedStripRows = 4;  // coded pages have two sums for each accumulator
+inline constexpr int kByteTileRows = 8;    // the same with AMX: a tile holds both halves
 inline constexpr int kStripRows = 6;       // 6 rows x 4 vectors of 16 slots: 24 accumulators of 32 registers
 inline constexpr int kMostStripRows = 32;  // two tiles of AMX
 inline constexpr int kBlockPages = 4;      // pages between two steps of softmax, at most

@@ -70,7 +70,9 @@ void read_scales(const std::byte* from, float* to) {
 QueryForm query_form(const Tile& tile, const AttentionKernels& kernels, KvCodec codec) {
   const auto index = static_cast<size_t>(codec);
   if (kernels.scores[index] == nullptr) return QueryForm::kF32;
-  if (is_coded(codec) && kernels.code_values != nullptr && tile.n_rows() > kFewRows) return QueryForm::kRotated;
+  if (is_coded(codec) && kernels.code_values != nullptr && tile.n_rows() > kFewRows && !tile.counts) {
+    return QueryForm::kRotated;
+  }
   return kernels.query_form[index];
 }
 

@@ -102,7 +102,8 @@ Tile StatsRun::tile(int64_t index) const {
             .group = tile_heads,
             .n_tokens = n_rows,
             .n_seen = int64_t{kv.n_slots[head]} - n_rows + 1,
-            .n_after = stats.n_after};
+            .n_after = stats.n_after,
+            .counts = true};
   tile.place();
   return tile;
 }

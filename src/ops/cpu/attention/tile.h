@@ -46,6 +46,7 @@ struct Tile {
   const int32_t* n_after = nullptr;  // [n_tokens] as in AttentionSeq
   float* logits = nullptr;           // one token: those of query_head, as in AttentionSeq
   int64_t logits_stride = 0;
+  bool counts = false;  // weights are compared with limits: q is not rounded further, to bf16 after its rotation
 
   // Set by place(): limits and, with a window, positions of all tokens, and the pages that some token sees.
   Interval limits{0, 0}, positions{0, 0};
