@@ -214,29 +214,6 @@ struct Divisor {
   }
 };
 
-// y [n, rounded up to whole steps] to codes of a byte. Compilers pack a vector of sixteen words at once, and several
-// smaller ones in a loop.
-template <int kLanes, bool kFused>
-VLCACHE_INLINE void to_bytes(const float* y, int64_t n, const Divisor<kFused>& by, std::byte* codes) {
-  if constexpr (kLanes == 16) {
-    for (int64_t i = 0; i < n; i += kLanes) {
-      F32<kLanes> v;
-      std::memcpy(&v, y + i, sizeof v);
-      for (int j = 0; j < kLanes; ++j) v[j] = by.quotient(v[j]);
-      const auto whole = reinterpret_cast<I32<kLanes>>(v + kToWhole);
-      int32_t words[kLanes];
-      std::memcpy(words, &whole, sizeof words);
-      for (int j = 0; j < kLanes; ++j) codes[i + j] = static_cast<std::byte>(words[j]);
-    }
-  } else {
-    for (int64_t i = 0; i < n; i += kStep) {
-      for (int64_t j = i; j < i + kStep; ++j) {
-        codes[j] = static_cast<std::byte>(std::bit_cast<int32_t>(by.quotient(y[j]) + kToWhole));
-      }
-    }
-  }
-}
-
 // Codes of a byte to two a byte: n is rounded up to eight.
 VLCACHE_INLINE void to_nibbles(const std::byte* codes, int64_t n, std::byte* pairs) {
   for (int64_t i = 0; i < n; i += 8) {
@@ -247,6 +224,44 @@ VLCACHE_INLINE void to_nibbles(const std::byte* codes, int64_t n, std::byte* pai
     const auto four = static_cast<uint32_t>(eight | eight >> 16);
     std::memcpy(pairs + i / 2, &four, sizeof four);
   }
+}
+
+// The low byte of each word of v, the reverse of widen().
+template <typename From, typename V>
+VLCACHE_INLINE void narrow(const V& v, std::byte* to) {
+  constexpr size_t kWords = sizeof(V) / sizeof(From);
+  From words[kWords];
+  std::memcpy(words, &v, sizeof words);
+  for (size_t i = 0; i < kWords; ++i) to[i] = static_cast<std::byte>(words[i]);
+}
+
+// y [n, rounded up to whole steps] to as many codes. Compilers pack a vector of sixteen words at once, and several
+// smaller ones in a loop.
+template <int kLanes, bool kFused>
+VLCACHE_INLINE void to_codes(CodeBits bits, const float* y, int64_t n, const Divisor<kFused>& by, std::byte* codes) {
+  if constexpr (kLanes == 16) {
+    for (int64_t i = 0; i < n; i += kLanes) {
+      F32<kLanes> v;
+      std::memcpy(&v, y + i, sizeof v);
+      for (int j = 0; j < kLanes; ++j) v[j] = by.quotient(v[j]);
+      v += kToWhole;
+      if (bits == CodeBits::k8) {
+        narrow<uint32_t>(v, codes + i);
+      } else {
+        const auto pairs = reinterpret_cast<Vec<uint64_t, kLanes / 2>>(v);
+        narrow<uint64_t>((pairs & 15) | (pairs >> 28 & 0xf0), codes + i / 2);
+      }
+    }
+    return;
+  }
+  std::byte buffer[kRoom];
+  std::byte* bytes = bits == CodeBits::k8 ? codes : buffer;
+  for (int64_t i = 0; i < n; i += kStep) {
+    for (int64_t j = i; j < i + kStep; ++j) {
+      bytes[j] = static_cast<std::byte>(std::bit_cast<int32_t>(by.quotient(y[j]) + kToWhole));
+    }
+  }
+  if (bits == CodeBits::k4) to_nibbles(bytes, n, codes);
 }
 
 constexpr int64_t code_bytes(CodeBits bits, int64_t n) { return bits == CodeBits::k8 ? n : (n + 1) / 2; }
@@ -280,24 +295,17 @@ VLCACHE_INLINE void encode(CodeBits bits, const float* x, int64_t n, std::byte* 
   std::memcpy(group, &stored, sizeof stored);
   const float scale = to_float(stored) > 0 ? to_float(stored) : 1;  // at 0 all values are next to 0: their codes are 0
   std::fill(y + n, y + whole_steps(n), 0.0f);
-  std::byte bytes[kRoom];
-  std::byte* to_codes = bits == CodeBits::k8 && n % kStep == 0 ? codes : bytes;
+  std::byte buffer[kRoom];
+  std::byte* packed = n % kStep == 0 ? codes : buffer;
   if (kFused && scale > 0x1p-100f && scale < 0x1p100f) {
-    to_bytes<kLanes>(y, n, Divisor<kFused>{scale}, to_codes);
+    to_codes<kLanes>(bits, y, n, Divisor<kFused>{scale}, packed);
   } else {
-    to_bytes<kLanes>(y, n, Divisor<false>{scale}, to_codes);
+    to_codes<kLanes>(bits, y, n, Divisor<false>{scale}, packed);
   }
-  if (bits == CodeBits::k4) {
-    std::byte pairs[kRoom / 2];
-    std::byte* to_pairs = n % 8 == 0 ? codes : pairs;
-    to_nibbles(bytes, n, to_pairs);
-    if (to_pairs != codes) std::memcpy(codes, pairs, static_cast<size_t>(code_bytes(bits, n)));
-  } else if (to_codes != codes) {
-    std::memcpy(codes, bytes, static_cast<size_t>(n));
-  }
+  if (packed != codes) std::memcpy(codes, packed, static_cast<size_t>(code_bytes(bits, n)));
 }
 
-// The reverse.
+// Two codes a byte to codes of a byte: n is rounded up to eight.
 VLCACHE_INLINE void from_nibbles(const std::byte* pairs, int64_t n, std::byte* codes) {
   for (int64_t i = 0; i < n; i += 8) {
     uint32_t four;
