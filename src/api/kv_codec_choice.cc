@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kAllowed = "auto, bf16, f32, int8";
 
-// A name of llama.cpp's -ctk and -ctv, or of another engine, and what comes nearest.
+// A name of llama.cpp's -ctk and -ctv, or of another engine, and the nearest of ours.
 struct OtherName {
   std::string_view name;
   std::string_view ours;

@@ -14,8 +14,8 @@ struct KvCodecChoice {
   std::string note;              // how another program's name was read; "": it is ours
 };
 
-// auto, bf16, f32 or int8; q8_0 and "q8_0,q8_0" as int8. Throws Error(kInput) for other names: what is allowed, and the
-// nearest of it for names of other programs.
+// auto, bf16, f32 or int8; q8_0 and "q8_0,q8_0" as int8. Throws Error(kInput) for other names: the allowed names, and
+// the nearest of them for names of other programs.
 KvCodecChoice parse_kv_codec(std::string_view name);
 
 // The codec that --kv-codec and its older form --kv-dtype (auto, f32, bf16) give together. Throws Error(kInput) if they

@@ -63,7 +63,7 @@ class KvCache {
   // ---- pages that become codes (KvLayerShape::coded) --------------------------------------------------------------
   // To be called when the K and V of appended tokens are written, before they are attended to: turns the full pages
   // that the newest row sees as codes into codes. Views of the layer show it. Also makes some codes ahead, a share of
-  // each step, so that no step has to make those of a whole block. Throws Error(kOutOfPages).
+  // each step, so that no step has to make the codes of a whole block. Throws Error(kOutOfPages).
   void encode(int32_t layer);
   // Bytes of coded pages that attention has read: in each step and layer, the pages in view of the newest row, each of
   // them once however many rows read it. Failed steps do not count.
@@ -73,10 +73,10 @@ class KvCache {
   // a full page. Pages of values among the first n_codes become codes. Throws as append() does; rollback_step undoes
   // it.
   void append_coming(int32_t layer, int32_t n_tokens, int32_t n_codes);
-  // No row of the step is attended to any more: frees the pages of values that later rows see as codes, except those
-  // of places.
+  // No row of the step is attended to any more: frees the pages of values that later rows see as codes, except
+  // at places.
   void end_step();
-  // Until the next call with false, end_step frees nothing: what is appended will be truncated again.
+  // Until the next call with false, end_step frees nothing: the appended tokens will be truncated again.
   void hold_values(bool hold) { holds_values_ = hold; }
   // Another sequence may continue after n_tokens: the pages of values that it would see are kept from now on, until
   // forget_places, as long as the cache is complete.
@@ -215,7 +215,7 @@ class KvCache {
   int64_t capacity_;
   std::vector<Layer> layers_;
   bool in_step_ = false, holds_values_ = false, keeps_regular_places_ = false;
-  std::vector<int32_t> places_;  // of keep_place
+  std::vector<int32_t> places_;  // from keep_place
   int64_t coded_bytes_read_ = 0;
   int32_t n_columns_ = 0;
   std::vector<Encoding> encodings_;  // scratch of encode

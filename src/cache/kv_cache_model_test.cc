@@ -23,7 +23,7 @@ struct Slot {
 
 struct Page {
   bool coded = false;
-  enum class Values : uint8_t { kGone, kThisStep, kKept } values = Values::kGone;  // of a coded page
+  enum class Values : uint8_t { kGone, kThisStep, kKept } values = Values::kGone;  // whether a coded page has them
 };
 
 struct Head {
@@ -60,7 +60,7 @@ class KvCacheModel : public KvCacheFixture, public testing::WithParamInterface<K
 
   void append(KvCache& cache, Heads& heads, int32_t n, bool in_step = false) {
     const std::vector<int32_t> tokens = range(next_, next_ + n);
-    salt_ += 1;  // what follows a truncation differs from what was there
+    salt_ += 1;  // tokens after a truncation differ from the earlier ones
     for (int32_t l = 0; l < kLayers; ++l) {
       const KvView view = cache.append(l, tokens);
       write(view, l, tokens, salt_);
@@ -131,7 +131,7 @@ class KvCacheModel : public KvCacheFixture, public testing::WithParamInterface<K
     }
   }
 
-  // Slots were dropped: what the next row sees as values, it sees again where they are still there.
+  // Slots were dropped: the next row sees pages as values again where these are still there.
   static void shorten(Head& head, size_t n) {
     head.slots.resize(n);
     head.pages.resize((n + kPageSlots - 1) / kPageSlots);
@@ -363,7 +363,7 @@ class KvCacheModel : public KvCacheFixture, public testing::WithParamInterface<K
 
   std::mt19937 random_{11};
   int32_t next_ = 0;             // the sequence's length
-  float salt_ = 0;               // of V that is appended
+  float salt_ = 0;               // added to V
   std::vector<int32_t> places_;  // that are kept
   std::unique_ptr<PagePools> pools_;
 };

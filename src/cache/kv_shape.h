@@ -21,7 +21,7 @@ struct KvLayerShape {
 
 struct KvShape {
   std::vector<KvLayerShape> layers;
-  KvCodec codec = KvCodec::kBF16;  // of pages as they are written: values
+  KvCodec codec = KvCodec::kBF16;  // pages are written as these values
 
   static KvShape uniform(int32_t n_layers, int32_t n_kv_heads, int32_t head_dim, KvCodec codec) {
     const KvLayerShape layer{.n_kv_heads = n_kv_heads, .head_dim = head_dim};

@@ -19,7 +19,7 @@ class PagePools {
   PagePools(Backend& backend, const KvShape& shape, int64_t max_bytes);
 
   PagePool& of(int32_t head_dim, KvCodec codec);  // CHECKs that the shape has such pages
-  // Those of a layer's pages, in the forms that it has.
+  // The pools of a layer's pages, in the forms that it has.
   TablePools of(const KvShape& shape, int32_t layer);
   // Returns the memory of all free pages to the system.
   void trim();

@@ -62,7 +62,7 @@ struct PageForms {
   int32_t coded = -1;
 };
 
-// size: a table in two forms; what changes a row must change both.
+// size: a table in two forms; each change of a row changes both.
 class PageTable {
  public:
   PageTable(const TablePools& pools, int32_t n_heads);
@@ -79,7 +79,7 @@ class PageTable {
   // Makes room for this many pages a row, at least the pages in use. Rows move if the room changes.
   void set_stride(int32_t stride);
 
-  // [n_heads, stride], of what the newest rows see; the codec of each, null: all have values; and of coded pages the
+  // [n_heads, stride], as the newest rows see them; the codec of each, null: all have values; and of coded pages the
   // pages of values that are still there, -1: none, null: none anywhere (KvView).
   const int32_t* pages() const { return pages_.data(); }
   const uint8_t* codecs() const { return two_forms() ? codecs_.data() : nullptr; }
@@ -94,7 +94,7 @@ class PageTable {
   int32_t n_pages(int32_t head) const { return n_pages_[static_cast<size_t>(head)]; }
   int64_t n_pages() const;
   int64_t table_bytes() const;
-  int64_t bytes() const;               // of the pages in its rows, in all their forms
+  int64_t bytes() const;               // sums the pages in its rows, in all their forms
   int64_t bytes(KvCodec codec) const;  // forms with this codec alone
   int64_t seen_coded_bytes() const;    // pages that the newest rows see as codes
   bool any_shared() const;
@@ -152,10 +152,10 @@ class PageTable {
   int32_t stride_ = 0;
   std::vector<int32_t> pages_;          // [n_heads, stride], the first n_pages of a row are in use
   std::vector<uint8_t> codecs_;         // the same of their codecs; empty with one form, like the next two
-  std::vector<int32_t> born_;           // values of pages whose codes are seen; -1: gone
+  std::vector<int32_t> born_;           // values of pages whose codes are seen; -1: freed
   std::vector<int32_t> ahead_;          // codes of pages whose values are seen; -1: not made
   int64_t n_coded_ = 0;                 // pages whose codes are seen
-  int64_t n_values_ = 0, n_codes_ = 0;  // of the pages in use, in each form
+  int64_t n_values_ = 0, n_codes_ = 0;  // pages in use, by form
   std::vector<int32_t> n_pages_;        // [n_heads]
   // [n_heads] pages taken ahead, so that a head's pages lie together; never written
   std::vector<PageRun> spare_, spare_codes_;

@@ -74,7 +74,7 @@ TEST(CodedKv, DecodingAgreesWithPrefill) {
   EXPECT_EQ(found, expected);
 }
 
-// Of what the newest row of each layer attends to, a window of 400 slots included; a step counts a page once.
+// Of the pages that the newest row of each layer attends to, a window of 400 slots included; a step counts a page once.
 TEST(CodedKv, CountsTheBytesOfCodesThatAreRead) {
   for (const char* model_type : {"llama", "mistral"}) {
     const auto engine = coded_engine(KvCodec::kInt8, "ref", model_type);
@@ -117,7 +117,7 @@ TEST(CodedKv, CountsTheBytesOfCodesThatAreRead) {
   }
 }
 
-// The next turn continues where it can: its logits equal those of a sequence that computes all of it.
+// The next turn continues where it can: its logits equal a sequence's that computes all of it.
 TEST(CodedKv, ContinuesAtPlaces) {
   const auto engine = coded_engine(KvCodec::kInt8);
   const std::vector<int32_t> first = random_tokens(900), more = random_tokens(60, 3);
@@ -153,7 +153,7 @@ TEST(CodedKv, BatchesAgree) {
   EXPECT_EQ(engine->pools().used_bytes(), 0);
 }
 
-// What is found in the cache is what would be computed, and how much depends on where it can be continued.
+// A hit equals computing its tokens, and ends where it can be continued.
 TEST(CodedKv, HitsAreWhatWouldBeComputed) {
   const auto engine = coded_engine(KvCodec::kInt8, "ref", "llama", 64 << 20, 32 << 20);
   const std::vector<int32_t> shared = random_tokens(700);

@@ -36,7 +36,7 @@ struct EngineOptions {
   WeightForms weights;              // which matrices are quantised when they are loaded
   Calibration calibration;          // and by what their errors are weighed; default: by nothing
   PackedCacheOptions packed;        // where the result is stored for the next start; default: nowhere
-  std::optional<KvCodec> kv_codec;  // default: bf16, f32 when computing in f32; coded: what full pages become
+  std::optional<KvCodec> kv_codec;  // default: bf16, f32 when computing in f32; coded: the form of full pages
   int32_t prefill_chunk = 512;      // rows of a step at most
   int64_t cache_bytes = 0;          // of caches beyond running requests; 0: none
   int64_t kv_memory_bytes = 0;      // limit of the page pool; 0: as in memory_plan.h

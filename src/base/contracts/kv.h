@@ -14,9 +14,9 @@ namespace vlcache {
 inline constexpr int kPageSlots = 64;  // slots per page: 16 KiB of K and V for bf16 and head_dim 64
 
 // Pages are born as values and become codes later, a block of them at a time: a row in slot `slot` of its head sees
-// pages [1, coded_end(slot)) as codes, and the others as they were born. So what a row sees depends on its slot alone,
-// not on the pieces in which a prompt is computed. The first page and at least the two before the row's block stay
-// values: most of the error that codes make comes from these tokens.
+// pages [1, coded_end(slot)) as codes, and the others as they were born. So the forms that a row sees depend on its
+// slot alone, not on the pieces in which a prompt is computed. The first page and at least the two before the row's
+// block stay values: most of the error that codes make comes from these tokens.
 inline constexpr int32_t kCodedBlockPages = 4;
 constexpr int32_t coded_end(int64_t slot) {
   const auto block = static_cast<int32_t>(slot / kPageSlots / kCodedBlockPages * kCodedBlockPages);

@@ -58,7 +58,7 @@ TEST_F(CodedPrefixReuse, FromTheThirdPromptOnAllThatIsSharedIsReused) {
   expect_no_page_lost(*engine);
 }
 
-// Memory that holds a part of each prompt: what is left of one may end where no sequence can continue.
+// Memory that holds a part of each prompt: the rest of one may end where no sequence can continue.
 TEST_F(CodedPrefixReuse, EvictedPrefixesGiveTheSameAnswers) {
   const auto large = start();
   const auto engine = start(KvCodec::kInt8, 9 * large->caches().prefixes().group_bytes());
@@ -112,7 +112,7 @@ TEST_F(CodedPrefixReuse, TiersGiveItUnderTheSameCodecAlone) {
   EXPECT_EQ(ask(*start(std::nullopt), tokens).cache.n_prefix_tokens, 449);
 }
 
-// Memory has the beginning of a prompt, tiers have all of it: what comes joins what is there.
+// Memory has the beginning of a prompt, tiers have all of it: the loaded pages join the cached ones.
 TEST_F(CodedPrefixReuse, TiersContinueWhatMemoryHas) {
   const std::vector<int32_t> longer = prompt(700, 500, 2);
   const std::vector<int32_t> beginning(longer.begin(), longer.begin() + 390);
@@ -147,7 +147,7 @@ TEST_F(CodedPrefixReuse, SessionsComeBack) {
   std::vector<int32_t> longer = tokens;
   longer.insert(longer.end(), question.begin(), question.end());
   EXPECT_EQ(ask(*engine, longer).cache.n_prefix_tokens, 500);
-  // Its oldest turns are taken out: the rest moves, codes are made of what has moved.
+  // Its oldest turns are taken out: the rest moves, and its codes are made again.
   Prompt shorter = engine->prepare_tokens({longer.begin() + 200, longer.end()});
   EXPECT_EQ(shorten_prefix(*engine, stored, PrefixReuse::cached(*engine, stored), shorter), 300);
   Request request = prefix_request(*engine, {1});

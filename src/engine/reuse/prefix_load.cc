@@ -62,7 +62,7 @@ void PrefixLoad::keep_planned(const PrefixStore::Plan& plan) {
   loads_ = std::move(kept);
 }
 
-// How many of the tokens that memory has a sequence takes from there at most, so that records join them. Where pages
+// How many tokens a sequence gets from memory at most, so that records join them. Where pages
 // become codes, a record begins there, and the sequence can continue.
 int32_t PrefixLoad::joins_at(int32_t n_memory) const {
   if (!engine_->kv_shape().has_codes()) return n_memory;

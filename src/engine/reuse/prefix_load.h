@@ -83,7 +83,7 @@ class PrefixLoad final : public PageSource {
   int32_t n_known_ = 0;
   std::string obstacle_;
   double ms_per_token_ = 0;
-  std::vector<PrefixStore::Load> loads_;  // of consecutive pieces, which give n_known_ tokens
+  std::vector<PrefixStore::Load> loads_;  // consecutive pieces, which give n_known_ tokens
   Sequence* sequence_ = nullptr;          // that loads_ are given to; null: none, or all its pages are filled
   int32_t n_given_ = 0;                   // its tokens then
   std::vector<bool> filled_;              // by layer

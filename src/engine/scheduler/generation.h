@@ -22,6 +22,7 @@ class PrefixReuse;
 class TokenStream;
 class WaitingPrompt;
 
+// size: one object a request, asked by every part of the scheduler; its parts are classes of their own.
 class Generation {
  public:
   // Throws Error(kInput) for options out of range, and for a prompt that cannot be answered (check_prompt_fits).
@@ -48,7 +49,7 @@ class Generation {
   // ---- while it runs ----------------------------------------------------------------------------------------------
   // The prefix that will be cached for other requests once it is computed; empty: none, or it has been cached.
   std::span<const Element> promised();
-  // Of its first n elements, n at most: those after which other requests can continue then.
+  // Of its first n elements, n at most: as many as other requests can continue after.
   int32_t n_promised(int32_t n) const;
   // Requests that must be computed before this one continues, to be called after whatever starts it or places its
   // images again: usually none. Otherwise this one is queued.

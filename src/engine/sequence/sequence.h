@@ -99,8 +99,9 @@ class Sequence {
   // Whether every computed token has its slot in every layer and head.
   bool complete() const { return cache_.complete(n_done()); }
 
-  // Where pages become codes: keeps what other prompts need that continue after this prompt, after its last image,
-  // after its other images (at least kPlaceDistance tokens apart), or after regular places (KvCache::keep_place).
+  // Where pages become codes: keeps the values that other prompts need to continue after this prompt, after its last
+  // image, after its other images (at least kPlaceDistance tokens apart), or after regular places
+  // (KvCache::keep_place).
   void keep_places();
 
   // Asks a policy that drops tokens between the layers how many tokens each layer is to compute. Throws Error(kInput)

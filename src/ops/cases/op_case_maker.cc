@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kGap = 5;  // elements between strided rows: odd, so that no row but the first is aligned
 
-constexpr int kCacheCodecs = kKvCodecs;  // of the pages that cases fill
+constexpr int kCacheCodecs = kKvCodecs;  // that cases fill
 
 // Fills memory that no op has written: NaN in every float dtype.
 constexpr int kUnwritten = 0xff;

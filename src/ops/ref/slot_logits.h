@@ -34,7 +34,7 @@ class FormedSlots {
  private:
   const KvView& kv_;
   int head_;
-  int32_t end_ = 0;  // of the pages that slots_ has as codes; 0: nothing is loaded
+  int32_t end_ = 0;  // slots_ has pages [1, end_) as codes; 0: nothing is loaded
   HeadSlots slots_;
 };
 

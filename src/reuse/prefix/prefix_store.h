@@ -35,7 +35,7 @@ class PrefixStore {
     RecordKey key;
     std::vector<Sha256Digest> images;  // image_keys of the images that its KV depends on
     int32_t images_end = 0;            // where the last of them ends, rounded down to pages
-    bool codes = false;                // its pages are codes, but for the first page of the prefix
+    bool codes = false;                // its pages are codes, except the first page of the prefix
 
     int32_t begin_page() const { return begin / kPageSlots; }
     int32_t end_page() const { return pages_for(end); }
@@ -131,7 +131,7 @@ class PrefixStore {
   bool flush(Deadline deadline) { return chain_.flush(deadline); }
 
  private:
-  PrefixStore(TierChain& chain, const ModelFingerprint& model, const KvShape& shape);  // of names alone
+  PrefixStore(TierChain& chain, const ModelFingerprint& model, const KvShape& shape);  // makes names alone
   bool is_coded(const Piece& piece, int32_t layer, int32_t page) const;
   int64_t page_bytes(const Piece& piece, int32_t layer, int32_t page) const;
   int64_t layer_bytes(const Piece& piece, int32_t layer) const;

@@ -9,7 +9,7 @@ namespace vlcache::cpu {
 namespace {
 
 constexpr int64_t kScaleBytes = sizeof(bf16);
-constexpr int64_t kMaxRowBytes = kScaleBytes + kMaxHeadDim;  // of a head as encode_head has it
+constexpr int64_t kMaxRowBytes = kScaleBytes + kMaxHeadDim;  // a head as encode_head has it
 constexpr size_t kSlotsAtOnce = 16;
 
 // The four arrays of a page.
