@@ -1,6 +1,7 @@
 // KV pages that become codes, seen from sequences: the slot of a row alone decides which pages it sees as codes.
 #include "base/byte_size.h"
 #include "engine/engine_testing.h"
+#include "tests/testing.h"
 
 namespace vlcache {
 namespace {
@@ -258,6 +259,20 @@ TEST(CodedKv, HeadSizesWithoutPages) {
     EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
     EXPECT_NE(std::string(error.what()).find("multiple of 4, and this model's is 30"), std::string::npos);
   }
+}
+
+// A policy that reserves its slots, as a request, and as a caller's own sequence.
+TEST(CodedKv, IsRefusedWithReservedSlots) {
+  const auto engine = coded_engine(KvCodec::kInt8);
+  const std::string refusal =
+      "KV policy static reserves slots of values, which cannot become int8; allowed with it are --kv-codec bf16 and "
+      "f32";
+  Request request;
+  request.prompt = engine->prepare_tokens({1, 2, 3});
+  request.policy = parse_policy("static:capacity=64");
+  EXPECT_EQ(error_of([&] { engine->new_sequence(request.prompt, request.policy); }), refusal);
+  Scheduler scheduler(*engine);
+  EXPECT_EQ(error_of([&] { scheduler.add(std::move(request)); }), refusal);
 }
 
 }  // namespace

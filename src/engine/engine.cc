@@ -21,7 +21,7 @@ namespace {
 
 // Throws Error(kUnsupported) for head sizes that pages of the codec cannot have.
 KvCodec checked_codec(KvCodec codec, int64_t head_dim) {
-  if (head_dim % 4 == 0) return codec;
+  if (has_codes(head_dim)) return codec;
   throw Error(ErrorCode::kUnsupported, "KV pages of " + std::string(kv_codec_name(codec)) +
                                            " need a head size that is a multiple of 4, and this model's is " +
                                            std::to_string(head_dim) + "; allowed are f32 and bf16");
@@ -266,11 +266,19 @@ int64_t Engine::kv_bytes(int64_t n_tokens) const {
   return bytes;
 }
 
+void check_codec_suits(KvCodec codec, const Policy& policy) {
+  if (!is_coded(codec) || policy.capacity() == 0) return;
+  throw Error(ErrorCode::kInput, "KV policy " + policy.name() + " reserves slots of values, which cannot become " +
+                                     std::string(kv_codec_name(codec)) +
+                                     "; allowed with it are --kv-codec bf16 and f32");
+}
+
 int64_t Engine::slot_capacity(const Policy& policy) const {
   return policy.capacity() < 0 ? max_positions() : policy.capacity();
 }
 
 std::unique_ptr<Sequence> Engine::new_sequence(const Prompt& prompt, PolicyPtr policy) {
+  check_codec_suits(kv_shape_.codecs().back(), *policy);
   KvCache cache(*pools_, *backend_, kv_shape_, slot_capacity(*policy));
   return std::make_unique<Sequence>(
       prompt, std::move(cache), std::move(policy),

@@ -67,6 +67,11 @@ struct PromptLimits {
   std::function<bool()> cancelled = nullptr;  // asked many times a second; empty: never
 };
 
+// Whether heads of this size can have pages of codes.
+constexpr bool has_codes(int64_t head_dim) { return head_dim % 4 == 0; }
+// Throws Error(kInput) if the policy reserves its slots (Policy::capacity), which pages of codes cannot be.
+void check_codec_suits(KvCodec codec, const Policy& policy);
+
 class Engine {
  public:
   static std::unique_ptr<Engine> load(const Checkpoint& checkpoint, const EngineOptions& options);
@@ -104,7 +109,8 @@ class Engine {
   // Token ids as they are, no images.
   Prompt prepare_tokens(std::vector<int32_t> tokens) const;
 
-  // A sequence with nothing computed. Throws Error(kMemory) if the policy reserves more slots than there are pages.
+  // A sequence with nothing computed. Throws Error(kMemory) if the policy reserves more slots than there are pages, and
+  // as check_codec_suits.
   std::unique_ptr<Sequence> new_sequence(const Prompt& prompt, PolicyPtr policy);
   // Bytes of the pages of a sequence of n tokens, nothing evicted.
   int64_t kv_bytes(int64_t n_tokens) const;

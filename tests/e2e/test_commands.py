@@ -282,6 +282,31 @@ class Commands(ProgramTest):
         big = self.write("big.json", json.dumps(shape | {"num_hidden_layers": 4000, "intermediate_size": 56320}))
         self.fails("bench", "--random-weights", big, "--weights", "dense", "--weights", "int8", says="--weights dense --weights int8: the weights of all of these take")
 
+    def test_codecs_of_kv_that_contradict_other_flags(self):
+        for command in (("run", "-m", MODEL), ("info", "-m", MODEL), ("bench", "-m", MODEL)):
+            self.fails(*command, "--kv-dtype", "f32", "--kv-codec", "int8", *(["a"] if command[0] == "run" else []), says=["--kv-codec int8", "--kv-dtype f32"])
+        none = self.copy_model()
+        (none / "model.safetensors").write_bytes(b"")  # the flags are refused before weights are read
+        static = ["KV policy static", "int8", "--kv-codec bf16 and f32"]
+        self.fails("run", "-m", none, "--kv", "static:capacity=400", "--kv-codec", "int8", "a", says=static)
+        for name, says in (("f16", "'f16'; the nearest is bf16; allowed are auto, bf16, f32, int8\n"), ("int5", "'int5'; allowed are")):
+            p = run("bench", "-m", MODEL, "--kv-codec", name)
+            self.assertEqual(p.returncode, 2)
+            self.assertIn("--kv-codec: unknown KV codec " + says, p.stderr)
+        p = run("info", "-m", MODEL, "--kv-codec", "q8_0", "--json")
+        self.assertEqual((p.returncode, p.stderr.count("KV codec 'q8_0' is read as int8")), (0, 1), p.stderr)
+        self.assertEqual(json.loads(p.stdout)["kv_codec"], "int8")
+
+    def test_info_has_the_bytes_of_each_codec(self):
+        config = json.loads((MODEL / "config.json").read_text())["text_config"]
+        values = 2 * config["num_hidden_layers"] * config["num_key_value_heads"] * config["head_dim"]
+        info = self.json("info", "-m", MODEL, "--json")
+        sizes = info["kv_bytes_per_token_by_codec"]
+        self.assertEqual((sizes["bf16"], sizes["f32"], info["kv_bytes_per_token"]), (2 * values, 4 * values, 2 * values))
+        self.assertTrue(values < sizes["int8"] <= 0.54 * sizes["bf16"], sizes)
+        self.assertEqual(self.json("info", "-m", MODEL, "--json", "--kv-codec", "int8")["kv_bytes_per_token"], sizes["int8"])
+        self.assertRegex(self.ok("info", "-m", MODEL), r"per 1k tokens in int8; values stay: the first page, of 64 tokens, and the last 2 to 6\n")
+
     def test_info_reports_the_memory_plan(self):
         def plan(*flags):
             out = self.ok("info", "-m", MODEL, *flags)

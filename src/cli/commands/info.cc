@@ -5,6 +5,7 @@
 #include <set>
 #include <sstream>
 
+#include "api/kv_codec_choice.h"
 #include "api/reuse_choice.h"
 #include "base/format.h"
 #include "base/os/machine.h"
@@ -268,6 +269,24 @@ std::optional<std::string> fingerprint(const Found& found) {
   return text;
 }
 
+// Of a token whose page is full.
+int64_t kv_bytes(const Found& found, KvCodec codec) {
+  if (!is_coded(codec)) return found.config.kv_bytes_per_token(codec == KvCodec::kF32 ? 4 : 2);
+  int64_t bytes = 0;
+  for (const TextLayer& layer : found.config.text.layers) {
+    if (layer.shares_kv < 0) bytes += layer.n_kv_heads * found.backend->kv_page_bytes(codec, layer.head_dim);
+  }
+  return bytes / kPageSlots;
+}
+
+// The codecs that the model's pages may have.
+std::vector<KvCodec> kv_codecs(const Found& found) {
+  std::vector<KvCodec> codecs{KvCodec::kBF16, KvCodec::kF32};
+  const auto fits = [](const TextLayer& layer) { return layer.n_kv_heads == 0 || has_codes(layer.head_dim); };
+  if (std::ranges::all_of(found.config.text.layers, fits)) codecs.push_back(KvCodec::kInt8);
+  return codecs;
+}
+
 void print_info_json(const Found& found, const InfoFlags& flags) {
   const WeightList& weights = found.listing.weights;
   nlohmann::ordered_json matrices = nlohmann::ordered_json::array();
@@ -280,7 +299,10 @@ void print_info_json(const Found& found, const InfoFlags& flags) {
                         {"parameters", matrix.n_parameters}});
   }
   const WeightForms forms = weight_forms(flags.model);
-  const bool f32_kv = found.compute == DType::kF32 && flags.model.kv_dtype != "bf16";
+  nlohmann::ordered_json by_codec = nlohmann::ordered_json::object();
+  for (const KvCodec codec : kv_codecs(found)) by_codec[std::string(kv_codec_name(codec))] = kv_bytes(found, codec);
+  const KvCodec kv_codec = joined_kv_codec(flags.model.kv_codec, flags.model.kv_dtype)
+                               .value_or(found.compute == DType::kF32 ? KvCodec::kF32 : KvCodec::kBF16);
   nlohmann::ordered_json json{{"architecture", found.config.model_type},
                               {"parameters", weights.n_parameters},
                               {"stored_bytes", found.stored_bytes},
@@ -291,7 +313,9 @@ void print_info_json(const Found& found, const InfoFlags& flags) {
                               {"weight_bytes", weights.bytes},
                               {"weights_shared", found.shares_weights},
                               {"workspace_bytes", workspace_bytes(found, flags.model.prefill_chunk)},
-                              {"kv_bytes_per_token", found.config.kv_bytes_per_token(f32_kv ? 4 : 2)},
+                              {"kv_codec", kv_codec_name(kv_codec)},
+                              {"kv_bytes_per_token", kv_bytes(found, kv_codec)},
+                              {"kv_bytes_per_token_by_codec", std::move(by_codec)},
                               {"max_positions", found.config.text.max_positions},
                               {"weights", std::move(matrices)},
                               {"fingerprint", nullptr}};
@@ -305,7 +329,14 @@ void describe_costs(const Found& found, int64_t rows) {
                        " per 1k tokens in bf16 (2 x " + std::to_string(t.n_layers) + " layers x " +
                        std::to_string(t.layer(0).n_kv_heads) + " heads x " + std::to_string(t.layer(0).head_dim) +
                        " x 2 B)");
-  line("", human(static_cast<double>(found.config.kv_bytes_per_token(4)) * 1000, "B") + " per 1k tokens in f32");
+  for (const KvCodec codec : kv_codecs(found)) {
+    if (codec == KvCodec::kBF16) continue;
+    line("", human(static_cast<double>(kv_bytes(found, codec)) * 1000, "B") + " per 1k tokens in " +
+                 std::string(kv_codec_name(codec)) +
+                 (is_coded(codec) ? "; values stay: the first page, of " + std::to_string(kPageSlots) +
+                                        " tokens, and the last 2 to 6"
+                                  : ""));
+  }
   line("workspace", bytes(workspace_bytes(found, rows)) + " for steps of " + std::to_string(rows) + " rows in " +
                         std::string(dtype_name(found.compute)));
   line("hidden states", human(static_cast<double>(t.hidden_size * dtype_bytes(found.compute)) * 1000, "B") +

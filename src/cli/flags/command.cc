@@ -79,8 +79,6 @@ void add_model_dir(const Command& command, std::string& model_dir, std::string& 
       .share_environment();
 }
 
-namespace {
-
 std::string fault_of_codec(const std::string& name) {
   try {
     parse_kv_codec(name);
@@ -89,6 +87,8 @@ std::string fault_of_codec(const std::string& name) {
     return error.what();
   }
 }
+
+namespace {
 
 void add_policy_flags(const Command& command, ModelFlags& flags) {
   const auto add = [&](const RequestField& field, std::string& value) {
@@ -237,9 +237,9 @@ EngineOptions engine_options(const ModelFlags& flags) {
   }
   if (flags.dtype != "auto") options.dtype = flags.dtype == "f32" ? DType::kF32 : DType::kBF16;
   options.kv_codec = joined_kv_codec(flags.kv_codec, flags.kv_dtype);
-  if (const std::string note = parse_kv_codec(flags.kv_codec).note; !note.empty()) {
-    std::fprintf(stderr, "vlcache: %s\n", note.c_str());
-  }
+  static std::atomic<bool> told{false};
+  const std::string note = parse_kv_codec(flags.kv_codec).note;
+  if (!note.empty() && !told.exchange(true)) std::fprintf(stderr, "vlcache: note: %s\n", note.c_str());
   options.prefill_chunk = flags.prefill_chunk;
   options.special_tokens_in_text = flags.special_tokens_in_text;
   options.kv_memory_bytes = bytes_of("--kv-memory", flags.kv_memory);
@@ -339,7 +339,11 @@ std::unique_ptr<Engine> load_engine(const ModelFlags& flags, const Checkpoint& c
                                     std::span<const PolicyPtr> policies, TierWarnings* warnings) {
   if (!policies.empty()) {
     const ModelConfig config = Model::read_config(checkpoint);
-    for (const PolicyPtr& policy : policies) check_suits(config, *policy);
+    const std::optional<KvCodec> codec = joined_kv_codec(flags.kv_codec, flags.kv_dtype);
+    for (const PolicyPtr& policy : policies) {
+      check_suits(config, *policy);
+      if (codec) check_codec_suits(*codec, *policy);
+    }
   }
   EngineOptions options = engine_options(flags);
   TierWarnings at_start;

@@ -55,6 +55,9 @@ struct ModelFlagSet {
 };
 void add_model_flags(const Command& command, ModelFlags& flags, const ModelFlagSet& set = {});
 
+// The fault of a name for --kv-codec; "": none.
+std::string fault_of_codec(const std::string& name);
+
 // The forms of weights that the flags ask for.
 WeightForms weight_forms(const ModelFlags& flags);
 

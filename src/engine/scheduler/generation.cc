@@ -42,6 +42,7 @@ Generation::Generation(Engine& engine, Request request)
   const PromptExtent extent = sequence_ != nullptr ? PromptExtent{sequence_->n_tokens(), sequence_->next_position()}
                                                    : extent_seen(request_.prompt, policy);
   check_suits(engine.model().config(), policy);
+  check_codec_suits(engine.kv_shape().codecs().back(), policy);
   check_prompt_fits(engine, policy, extent.with(n_given), options.max_tokens);
   stream_ = std::make_unique<TokenStream>(engine, request_);
   result_.has_logprobs = options.sampling.n_logprobs >= 0;
