@@ -270,18 +270,21 @@ constexpr float top_code(CodeBits bits) { return bits == CodeBits::k8 ? 127 : 7;
 // The least bf16 that is not below x >= 0: with it no code exceeds the largest.
 uint16_t rounded_up(float x) { return static_cast<uint16_t>((std::bit_cast<uint32_t>(x) + 0xffffu) >> 16); }
 
+// x [n], or a copy with zeros after it where n is not a multiple of the lanes.
+template <int kLanes>
+VLCACHE_INLINE const float* whole_vectors(const float* x, int64_t n, float* padded) {
+  if (n % kLanes == 0) return x;
+  std::memcpy(padded, x, static_cast<size_t>(n) * sizeof(float));
+  std::fill(padded + n, padded + whole_steps(n), 0.0f);
+  return padded;
+}
+
 template <int kLanes, bool kFused>
 VLCACHE_INLINE void encode(CodeBits bits, const float* x, int64_t n, std::byte* group) {
   alignas(64) float y[kRoom];
   ToValuesAndMost<kLanes> to{y, {}};
-  if (n % kLanes != 0) {
-    float padded[kRoom];
-    std::memcpy(padded, x, static_cast<size_t>(n) * sizeof(float));
-    std::fill(padded + n, padded + whole_steps(n), 0.0f);
-    rotate<kLanes>(FromValues{padded}, n, to);
-  } else {
-    rotate<kLanes>(FromValues{x}, n, to);
-  }
+  float padded[kRoom];
+  rotate<kLanes>(FromValues{whole_vectors<kLanes>(x, n, padded)}, n, to);
   const int32_t most = largest_lane<kLanes>(to.most);
   std::byte* codes = group + sizeof(bf16);
   if (most >= 0x7f800000) {  // a value that is not finite
@@ -342,31 +345,26 @@ VLCACHE_INLINE void decode(CodeBits bits, const std::byte* group, int64_t n, flo
   std::memcpy(&stored, group, sizeof stored);
   const std::byte* codes = group + sizeof stored;
   const float scale = to_float(stored) / static_cast<float>(rotation_block(n));
-  if (n % kLanes == 0) {
-    ToScaled to{x, scale};
-    return decode_codes<kLanes>(bits, codes, n, to);
-  }
   std::byte padded[kRoom];
-  std::memcpy(padded, codes, static_cast<size_t>(code_bytes(bits, n)));
-  std::fill(padded + code_bytes(bits, n), padded + whole_steps(n), std::byte{});
   float y[kRoom];
-  ToScaled to{y, scale};
-  decode_codes<kLanes>(bits, padded, n, to);
-  std::memcpy(x, y, static_cast<size_t>(n) * sizeof(float));
+  const bool whole = n % kLanes == 0;
+  if (!whole) {
+    std::memcpy(padded, codes, static_cast<size_t>(code_bytes(bits, n)));
+    std::fill(padded + code_bytes(bits, n), padded + whole_steps(n), std::byte{});
+    codes = padded;
+  }
+  ToScaled to{whole ? x : y, scale};
+  decode_codes<kLanes>(bits, codes, n, to);
+  if (!whole) std::memcpy(x, y, static_cast<size_t>(n) * sizeof(float));
 }
 
 template <int kLanes>
 VLCACHE_INLINE void rotate_row(const float* x, int64_t n, float* y) {
-  if (n % kLanes == 0) {
-    ToValues to{y};
-    return rotate<kLanes>(FromValues{x}, n, to);
-  }
   float padded[kRoom];
-  std::memcpy(padded, x, static_cast<size_t>(n) * sizeof(float));
-  std::fill(padded + n, padded + whole_steps(n), 0.0f);
-  ToValues to{padded};
-  rotate<kLanes>(FromValues{padded}, n, to);
-  std::memcpy(y, padded, static_cast<size_t>(n) * sizeof(float));
+  const float* from = whole_vectors<kLanes>(x, n, padded);
+  ToValues to{from == x ? y : padded};
+  rotate<kLanes>(FromValues{from}, n, to);
+  if (from != x) std::memcpy(y, padded, static_cast<size_t>(n) * sizeof(float));
 }
 
 VLCACHE_INLINE void widen_row(const bf16* x, int64_t n, float* y) {
@@ -382,17 +380,16 @@ VLCACHE_INLINE void round_row(const float* x, int64_t n, bf16* y) {
 }
 
 // One instruction set: its functions, into which all of the above is inlined, and their table.
-#define VLCACHE_CODEC_KERNELS(NAME, LANES, FUSED, TARGET)                                                       \
-  TARGET void widen_##NAME(const bf16* x, int64_t n, float* y) { widen_row(x, n, y); }                          \
-  TARGET void round_##NAME(const float* x, int64_t n, bf16* y) { round_row(x, n, y); }                          \
-  TARGET void rotate_##NAME(const float* x, int64_t n, float* y) { rotate_row<LANES>(x, n, y); }                \
-  TARGET void encode_##NAME(CodeBits bits, const float* x, int64_t n, std::byte* group) {                       \
-    bits == CodeBits::k8 ? encode<LANES, FUSED>(CodeBits::k8, x, n, group)                                      \
-                         : encode<LANES, FUSED>(CodeBits::k4, x, n, group);                                     \
-  }                                                                                                             \
-  TARGET void decode_##NAME(CodeBits bits, const std::byte* group, int64_t n, float* x) {                       \
-    bits == CodeBits::k8 ? decode<LANES>(CodeBits::k8, group, n, x) : decode<LANES>(CodeBits::k4, group, n, x); \
-  }                                                                                                             \
+#define VLCACHE_CODEC_KERNELS(NAME, LANES, FUSED, TARGET)                                        \
+  TARGET void widen_##NAME(const bf16* x, int64_t n, float* y) { widen_row(x, n, y); }           \
+  TARGET void round_##NAME(const float* x, int64_t n, bf16* y) { round_row(x, n, y); }           \
+  TARGET void rotate_##NAME(const float* x, int64_t n, float* y) { rotate_row<LANES>(x, n, y); } \
+  TARGET void encode_##NAME(CodeBits bits, const float* x, int64_t n, std::byte* group) {        \
+    encode<LANES, FUSED>(bits, x, n, group);                                                     \
+  }                                                                                              \
+  TARGET void decode_##NAME(CodeBits bits, const std::byte* group, int64_t n, float* x) {        \
+    decode<LANES>(bits, group, n, x);                                                            \
+  }                                                                                              \
   constexpr CodecKernels k_##NAME { #NAME, widen_##NAME, round_##NAME, rotate_##NAME, encode_##NAME, decode_##NAME }
 
 VLCACHE_CODEC_KERNELS(plain, 4, false, );
