@@ -282,6 +282,29 @@ class Commands(ProgramTest):
         big = self.write("big.json", json.dumps(shape | {"num_hidden_layers": 4000, "intermediate_size": 56320}))
         self.fails("bench", "--random-weights", big, "--weights", "dense", "--weights", "int8", says="--weights dense --weights int8: the weights of all of these take")
 
+    def test_bench_compares_codecs_of_kv(self):
+        args = ("bench", "-m", MODEL, "-p", "0", "-n", "3", "-d", "700", "-b", "2", "-r", "1", "--threads", "1")
+        codecs = ("--kv-codec", "bf16", "--kv-codec", "int8")
+        bf16, int8 = json.loads(self.ok(*args, *codecs, "--fill", "random", "-o", "json"))
+        self.assertEqual([(r["type_k"], r["type_v"]) for r in (bf16, int8)], [("bf16", "bf16"), ("int8", "int8")])
+        self.assertEqual(bf16["coded_bytes_read"], 0)
+        filled = int8["coded_bytes_read"]
+        self.assertGreater(filled, 0)  # a coded arm that reads no code compares nothing
+        self.assertLess(int8["kv_bytes"], bf16["kv_bytes"])
+        info = self.json("info", "-m", MODEL, "--json")["kv_bytes_per_token_by_codec"]
+        coded = 64 * (8 - 1 - 2)  # row 701 to 703 of page 10, in the block from page 8 on
+        self.assertAlmostEqual(bf16["bytes_per_token"] - int8["bytes_per_token"], coded * (info["bf16"] - info["int8"]), delta=1)
+        for r in (bf16, int8):
+            kv = 700 * info["bf16"] - (coded * (info["bf16"] - info["int8"]) if r is int8 else 0)  # what depth 0 lacks
+            self.assertAlmostEqual(r["p_ts"], 1 / (1 / r["depth_0_samples_ts"][0] + kv / r["read_gb_s"] / 1e9), delta=1e-6 * r["p_ts"])
+            self.assertAlmostEqual(r["p_pct"], 100 * r["samples_ts"][0] / r["p_ts"], delta=1e-6 * r["p_pct"])
+        prefilled, = json.loads(self.ok(*args, "--kv-codec", "int8", "-o", "json"))
+        self.assertEqual(prefilled["coded_bytes_read"], filled)  # a random fill leaves codes as prefilling does
+        lines = self.ok(*args, *codecs, "--weights", "dense", "--weights", "int8").splitlines()
+        self.assertEqual([line.split(" | ")[2] for line in lines if "tg3" in line], ["dense, KV bf16", "dense, KV int8", "int8, KV bf16", "int8, KV int8"])
+        self.assertIn("| P | % of P |", lines[0])
+        self.assertLessEqual(len(lines[0]), 100)
+
     def test_codecs_of_kv_that_contradict_other_flags(self):
         for command in (("run", "-m", MODEL), ("info", "-m", MODEL), ("bench", "-m", MODEL)):
             self.fails(*command, "--kv-dtype", "f32", "--kv-codec", "int8", *(["a"] if command[0] == "run" else []), says=["--kv-codec int8", "--kv-dtype f32"])
@@ -289,6 +312,7 @@ class Commands(ProgramTest):
         (none / "model.safetensors").write_bytes(b"")  # the flags are refused before weights are read
         static = ["KV policy static", "int8", "--kv-codec bf16 and f32"]
         self.fails("run", "-m", none, "--kv", "static:capacity=400", "--kv-codec", "int8", "a", says=static)
+        self.fails("bench", "-m", none, "--kv", "static", "--kv-codec", "bf16", "--kv-codec", "int8", says=static)
         for name, says in (("f16", "'f16'; the nearest is bf16; allowed are auto, bf16, f32, int8\n"), ("int5", "'int5'; allowed are")):
             p = run("bench", "-m", MODEL, "--kv-codec", name)
             self.assertEqual(p.returncode, 2)
@@ -356,7 +380,10 @@ class Commands(ProgramTest):
         tiles, = json.loads(self.ok("bench", "-m", MODEL, "-p", "0", "-n", "0", "--tiles", "2", "-r", "1", "-o", "json"))
         self.assertEqual((tiles["n_tiles"], tiles["n_prompt"], tiles["limit"]), (2, 0, "flops"))
         self.assertGreater(tiles["avg_ts"], 0)
-        self.assertIn("| 2 |", self.ok(*args, "-o", "md", "--threads", "2"))
+        self.assertEqual([r["p_ts"] is not None for r in rows], [False, False, False, True])  # decoding after a depth
+        table = self.ok(*args, "-o", "md", "--threads", "2", "--kv-codec", "int8")
+        for part in ("| limit | P | % of P |\n", "| 2 |", "| tg4 @ d70, KV int8 |", "|  |  |\n"):
+            self.assertIn(part, table)
         self.assertEqual(len(self.ok(*args, "-o", "csv").splitlines()), 5)
 
     def test_bench_page_measures_an_answer_about_a_page(self):

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <thread>
 
+#include "api/kv_codec_choice.h"
 #include "base/error.h"
 #include "base/format.h"
 #include "base/os/machine.h"
@@ -19,7 +20,7 @@ namespace {
 
 struct BenchFlags {
   ModelFlags model;
-  std::vector<std::string> weights{"auto"};
+  std::vector<std::string> weights{"auto"}, codecs{"auto"};
   std::vector<std::string> policies{"full"};
   std::string random_weights;
   std::vector<std::string> images;  // "1280x800"
@@ -29,7 +30,7 @@ struct BenchFlags {
   uint64_t seed = 1;
 };
 
-// The subject of a comparison: a model in one form with one policy.
+// The subject of a comparison: a model in one form, with one codec of KV and one policy.
 struct Contender {
   Engine& engine;
   PolicyPtr policy;
@@ -60,6 +61,7 @@ void run_group(std::span<const Contender> contenders, const BenchFlags& flags, B
     for (size_t i = 0; i < runners.size(); ++i) {
       base.kv_mode = contenders[i].policy->name();
       base.weights = weight_choice_name(contenders[i].engine.options().weights.text);
+      base.codec = contenders[i].engine.kv_shape().codecs().back();
       base.result = results[i][c];
       base.speed_up = results[i][c].avg_ts / results[0][c].avg_ts;
       base.predicted = base.result.by_bandwidth && results[0][c].by_bandwidth
@@ -101,14 +103,25 @@ std::vector<BenchCase> tile_cases(const Engine& engine, const BenchFlags& flags)
   return cases;
 }
 
-// One model for each of --weights, all held at once. Throws Error(kMemory) where the machine does not grant that.
+// One model for each of --weights with each of --kv-codec, all held at once. Throws Error(kMemory) where the machine
+// does not grant that.
 std::vector<std::unique_ptr<Engine>> engines_of(BenchFlags& flags) {
   int64_t bytes = 0;
   std::string forms;
+  std::vector<ModelFlags> each;
   for (const std::string& form : flags.weights) {
-    flags.model.weights = form;
-    if (flags.weights.size() > 1) bytes += bench_weight_bytes("bench", flags.model, flags.random_weights);
+    for (const std::string& codec : flags.codecs) {
+      each.push_back(flags.model);
+      each.back().weights = form;
+      each.back().kv_codec = codec;
+    }
     forms += " --weights " + form;
+  }
+  if (flags.codecs.size() > 1) {
+    for (const std::string& codec : flags.codecs) forms += " --kv-codec " + codec;
+  }
+  for (size_t i = 0; each.size() > 1 && i < each.size(); ++i) {
+    bytes += bench_weight_bytes("bench", each[i], flags.random_weights);
   }
   if (bytes > usable_memory()) {
     throw Error(
@@ -118,11 +131,19 @@ std::vector<std::unique_ptr<Engine>> engines_of(BenchFlags& flags) {
                forms.c_str(), static_cast<double>(bytes) / 1e9, static_cast<double>(usable_memory()) / 1e9));
   }
   std::vector<std::unique_ptr<Engine>> engines;
-  for (const std::string& form : flags.weights) {
-    flags.model.weights = form;
-    engines.push_back(bench_engine("bench", flags.model, flags.random_weights, flags.seed));
-  }
+  for (const ModelFlags& model : each)
+    engines.push_back(bench_engine("bench", model, flags.random_weights, flags.seed));
   return engines;
+}
+
+// Before weights are read.
+void check_codecs(const BenchFlags& flags, std::span<const PolicyPtr> policies) {
+  for (const std::string& name : flags.codecs) {
+    const std::optional<KvCodec> codec = joined_kv_codec(name, flags.model.kv_dtype);
+    for (const PolicyPtr& policy : policies) {
+      if (codec) check_codec_suits(*codec, *policy);
+    }
+  }
 }
 
 bool is_file(const std::string& output) { return std::filesystem::path(output).extension() == ".csv"; }
@@ -134,6 +155,7 @@ void run(BenchFlags flags) {
   for (const std::string& kv : flags.policies) {
     policies.push_back(parse_policy(kv, takes_budget(kv) ? flags.model.kv_budget : "", &checkpoint));
   }
+  check_codecs(flags, policies);
   std::vector<BenchReport> reports;
   if (flags.threads.empty()) flags.threads = {0};
   for (int threads : flags.threads) {
@@ -149,7 +171,6 @@ void run(BenchFlags flags) {
                                               : std::filesystem::path(flags.random_weights).stem().string();
     base.threads = n_threads();
     base.dtype = engine.model().compute_dtype();
-    base.codec = engine.kv_codec();
     run_group(contenders, flags, base, tile_cases(engine, flags), reports);
     for (int depth : flags.depths) {
       for (int batch : flags.batches) {
@@ -189,11 +210,22 @@ void add_bench_command(const Command& app) {
       .value_name("BUDGET");
   command.remove(command.flag("--threads"));
   command.remove(command.flag("--weights"));
+  command.remove(command.flag("--kv-codec"));
   command
       .add("--weights", flags->weights,
            "Storage of the language model's matrices to compare, in alternating runs (one per use; memory holds the "
            "model in all of them); auto: as in the checkpoint. See `run --weights`")
       .one_of({"auto", "dense", "int8", "int4", "int4+", "bf16", "f32"})
+      .one_per_use()
+      .show_default()
+      .group("Machine")
+      .share_environment();
+  command
+      .add("--kv-codec", flags->codecs,
+           "Form of the KV cache to compare, in alternating runs (one per use; memory holds the model once for each). "
+           "See `run --kv-codec`")
+      .value_name("auto|bf16|f32|int8")
+      .check(fault_of_codec)
       .one_per_use()
       .show_default()
       .group("Machine")
@@ -236,7 +268,8 @@ void add_bench_command(const Command& app) {
   command.footer(
       "Example: vlcache bench -m DIR -p 512,2048 -n 64 -d 0,4096,16384 -o md\n"
       "tokens/s of a vision test counts rows of features. % of limit is the share of the read bandwidth or FLOP/s that "
-      "the same threads reach in probes before and after every run.");
+      "the same threads reach in probes before and after every run. P, of decoding after a depth: the speed if a step "
+      "took its time at depth 0, measured beside it, and that of reading its KV at the probes' bandwidth.");
   command.allow_command();
   add_bench_reuse_command(command);
   add_bench_page_command(command);

@@ -34,7 +34,9 @@ nlohmann::ordered_json to_json(const BenchReport& r) {
           {"dtype", dtype_name(r.dtype)},
           {"weights", r.weights},
           {"bytes_per_token", b.bytes_per_token},
-          {"type_k", r.codec == KvCodec::kF32 ? "f32" : "bf16"},
+          {"type_k", kv_codec_name(r.codec)},
+          {"type_v", kv_codec_name(r.codec)},
+          {"coded_bytes_read", b.coded_bytes_read},
           {"kv_mode", r.kv_mode},
           {"kept_share", b.kept_share},
           {"kv_bytes", b.kv_bytes},
@@ -47,6 +49,9 @@ nlohmann::ordered_json to_json(const BenchReport& r) {
           {"limit_ts", b.limit_ts},
           {"limit_pct", b.limit_pct},
           {"limit", b.by_bandwidth ? "bandwidth" : "flops"},
+          {"depth_0_samples_ts", b.tokens_per_s_at_0},
+          {"p_ts", b.p_ts > 0 ? nlohmann::ordered_json(b.p_ts) : nlohmann::ordered_json()},
+          {"p_pct", b.p_ts > 0 ? nlohmann::ordered_json(b.p_pct) : nlohmann::ordered_json()},
           {"read_gb_s", b.limits.read_gb_s},
           {"bf16_tflops", b.limits.bf16_tflops},
           {"f32_tflops", b.limits.f32_tflops},
@@ -55,27 +60,57 @@ nlohmann::ordered_json to_json(const BenchReport& r) {
           {"version", VLCACHE_VERSION}};
 }
 
-bool differ(const std::vector<BenchReport>& reports, std::string BenchReport::*what) {
+template <typename Field>
+bool differ(const std::vector<BenchReport>& reports, Field BenchReport::*what) {
   return std::ranges::any_of(reports, [&](const BenchReport& r) { return r.*what != reports[0].*what; });
 }
 
-// The compared things: policies, forms of weights, or both.
-std::string label(const std::vector<BenchReport>& reports, const BenchReport& r) {
-  if (!differ(reports, &BenchReport::weights)) return r.kv_mode;
-  return differ(reports, &BenchReport::kv_mode) ? r.weights + ", " + r.kv_mode : r.weights;
+// The names of the compared things, of weights, KV and policies, in one report; null: in the table's heading.
+std::string compared(const std::vector<BenchReport>& reports, const BenchReport* r) {
+  std::string text;
+  const auto add = [&](const std::string& name) { text += (text.empty() ? "" : ", ") + name; };
+  if (differ(reports, &BenchReport::weights)) add(r != nullptr ? r->weights : "weights");
+  if (differ(reports, &BenchReport::codec)) add(r != nullptr ? "KV " + std::string(kv_codec_name(r->codec)) : "KV");
+  if (differ(reports, &BenchReport::kv_mode) || text.empty()) add(r != nullptr ? r->kv_mode : "policy");
+  return text;
+}
+
+std::string label(const std::vector<BenchReport>& reports, const BenchReport& r) { return compared(reports, &r); }
+
+// A test with the codec of its KV, where that is coded and not compared.
+std::string row_name(const std::vector<BenchReport>& reports, const BenchReport& r) {
+  const bool shown = is_coded(r.codec) && !differ(reports, &BenchReport::codec) && r.result.test.n_tiles == 0;
+  return test_name(r.result.test) + (shown ? ", KV " + std::string(kv_codec_name(r.codec)) : "");
+}
+
+bool any_p(const std::vector<BenchReport>& reports) {
+  return std::ranges::any_of(reports, [](const BenchReport& r) { return r.result.p_ts > 0; });
+}
+
+bool any_evicts(const std::vector<BenchReport>& reports) {
+  return std::ranges::any_of(reports,
+                             [](const BenchReport& r) { return r.result.kept_share < 1 || r.result.compress_ms > 0; });
+}
+
+// Two columns, P and the share of it, where a row has them.
+std::string p_columns(const std::vector<BenchReport>& reports, const BenchResult& b) {
+  if (!any_p(reports)) return "";
+  return b.p_ts > 0 ? format(" %.1f | %.0f |", b.p_ts, b.p_pct) : "  |  |";
 }
 
 std::string comparison(const std::vector<BenchReport>& reports) {
-  std::string text = format(
-      "| model | test | %s | tokens/s | speed-up | by bytes | %% of limit | KV MiB | kept | compressing ms |\n"
-      "|---|---|---|---:|---:|---:|---:|---:|---:|---:|\n",
-      differ(reports, &BenchReport::weights) ? "weights" : "policy");
+  const bool p = any_p(reports), evicts = any_evicts(reports);
+  std::string text = "| model | test | " + compared(reports, nullptr) +
+                     " | tokens/s | speed-up | by bytes | % of limit |" + (p ? " P | % of P |" : "") + " KV MiB |" +
+                     (evicts ? " kept | compressing ms |" : "") + "\n|---|---|---|---:|---:|---:|---:|" +
+                     (p ? "---:|---:|" : "") + "---:|" + (evicts ? "---:|---:|" : "") + "\n";
   for (const BenchReport& r : reports) {
     const BenchResult& b = r.result;
-    text += format("| %s | %s | %s | %.1f ± %.1f | %.2f | %s | %.0f | %.1f | %.1f %% | %.1f |\n", r.model.c_str(),
-                   test_name(b.test).c_str(), label(reports, r).c_str(), b.avg_ts, b.stddev_ts, r.speed_up,
-                   r.predicted > 0 ? two_digits(r.predicted).c_str() : "", b.limit_pct,
-                   static_cast<double>(b.kv_bytes) / 1048576.0, 100 * b.kept_share, b.compress_ms);
+    text += format("| %s | %s | %s | %.1f ± %.1f | %.2f | %s | %.0f |%s %.1f |", r.model.c_str(),
+                   row_name(reports, r).c_str(), label(reports, r).c_str(), b.avg_ts, b.stddev_ts, r.speed_up,
+                   r.predicted > 0 ? two_digits(r.predicted).c_str() : "", b.limit_pct, p_columns(reports, b).c_str(),
+                   static_cast<double>(b.kv_bytes) / 1048576.0);
+    text += (evicts ? format(" %.1f %% | %.1f |", 100 * b.kept_share, b.compress_ms) : "") + "\n";
   }
   return text;
 }
@@ -83,33 +118,39 @@ std::string comparison(const std::vector<BenchReport>& reports) {
 std::string csv(const std::vector<BenchReport>& reports) {
   std::string text =
       "model,n_prompt,n_gen,n_tiles,n_depth,n_seqs,n_threads,avg_ts,stddev_ts,limit_pct,limit,read_gb_s,bf16_tflops,"
-      "f32_tflops,kv_mode,kept_share,kv_bytes,compress_ms,speed_up,predicted_speed_up,weights,bytes_per_token\n";
+      "f32_tflops,kv_mode,kept_share,kv_bytes,compress_ms,speed_up,predicted_speed_up,weights,bytes_per_token,"
+      "kv_codec,p_ts,p_pct\n";
   for (const BenchReport& r : reports) {
     const BenchResult& b = r.result;
-    text += format("%s,%d,%d,%d,%d,%d,%d,%.3f,%.3f,%.1f,%s,%.1f,%.3f,%.3f,\"%s\",%.4f,%lld,%.3f,%.3f,%.3f,%s,%.0f\n",
+    text += format("%s,%d,%d,%d,%d,%d,%d,%.3f,%.3f,%.1f,%s,%.1f,%.3f,%.3f,\"%s\",%.4f,%lld,%.3f,%.3f,%.3f,%s,%.0f,%s,",
                    r.model.c_str(), b.test.n_prompt, b.test.n_gen, b.test.n_tiles, b.test.n_depth, b.test.n_seqs,
                    r.threads, b.avg_ts, b.stddev_ts, b.limit_pct, b.by_bandwidth ? "bandwidth" : "flops",
                    b.limits.read_gb_s, b.limits.bf16_tflops, b.limits.f32_tflops, r.kv_mode.c_str(), b.kept_share,
                    static_cast<long long>(b.kv_bytes), b.compress_ms, r.speed_up, r.predicted, r.weights.c_str(),
-                   b.bytes_per_token);
+                   b.bytes_per_token, kv_codec_name(r.codec).data());
+    text += b.p_ts > 0 ? format("%.3f,%.1f\n", b.p_ts, b.p_pct) : ",\n";
   }
   return text;
 }
 
 std::string limits_table(const std::vector<BenchReport>& reports) {
-  std::string text = "| model | threads | test | tokens/s | % of limit | limit |\n|---|---:|---|---:|---:|---|\n";
+  const bool p = any_p(reports);
+  std::string text = std::string("| model | threads | test | tokens/s | % of limit | limit |") +
+                     (p ? " P | % of P |" : "") + "\n|---|---:|---|---:|---:|---|" + (p ? "---:|---:|" : "") + "\n";
   for (const BenchReport& r : reports) {
     const BenchResult& b = r.result;
     const std::string limit =
         b.by_bandwidth ? format("%.1f GB/s", b.limits.read_gb_s) : format("%.2f TFLOP/s", b.limit_tflops);
-    text += format("| %s | %d | %s | %.1f ± %.1f | %.0f | %s |\n", r.model.c_str(), r.threads,
-                   test_name(b.test).c_str(), b.avg_ts, b.stddev_ts, b.limit_pct, limit.c_str());
+    text += format("| %s | %d | %s | %.1f ± %.1f | %.0f | %s |%s\n", r.model.c_str(), r.threads,
+                   row_name(reports, r).c_str(), b.avg_ts, b.stddev_ts, b.limit_pct, limit.c_str(),
+                   p_columns(reports, b).c_str());
   }
   return text;
 }
 
 bool compares(const std::vector<BenchReport>& reports) {
-  return differ(reports, &BenchReport::kv_mode) || differ(reports, &BenchReport::weights);
+  return differ(reports, &BenchReport::kv_mode) || differ(reports, &BenchReport::weights) ||
+         differ(reports, &BenchReport::codec);
 }
 
 // The next 1, 2 or 5 times a power of ten: an axis that ends there has short labels.
@@ -163,12 +204,6 @@ std::string bench_chart(const std::vector<BenchReport>& reports) {
                          .percent_y = false,
                          .log_x = *depths.begin() > 0,
                          .reference = ratio ? 1.0 : -1.0}));
-}
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  const size_t n = values.size();
-  return (values[(n - 1) / 2] + values[n / 2]) / 2;
 }
 
 }  // namespace vlcache

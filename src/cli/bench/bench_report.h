@@ -13,8 +13,8 @@ struct BenchReport {
   std::string model;
   int threads = 0;
   DType dtype = DType::kBF16;
-  std::string weights = "dense";  // as --weights names them
-  KvCodec codec = KvCodec::kBF16;
+  std::string weights = "dense";   // as --weights names them
+  KvCodec codec = KvCodec::kBF16;  // full pages have it
   std::string kv_mode;
   BenchResult result;
   double speed_up = 1, predicted = 0;  // over the first policy; predicted: by the bytes read, 0: another limit applies
@@ -26,8 +26,5 @@ std::string bench_text(const std::vector<BenchReport>& reports, const std::strin
 // Tokens/s of decoding over the depth, or of prefill if no case decodes, a line for each policy and batch size; with
 // several policies, their speed relative to the first. An SVG file; empty if only tiles were timed.
 std::string bench_chart(const std::vector<BenchReport>& reports);
-
-// Of at least one value; of an even number, the mean of the middle two.
-double median(std::vector<double> values);
 
 }  // namespace vlcache

@@ -44,6 +44,24 @@ double bytes_per_weight(std::span<const Weight* const> matrices) {
   return bytes / weights;
 }
 
+// Bytes of K and V that a row reads of n slots in every head, its own included.
+double kv_bytes_read(const Engine& engine, int64_t n) {
+  const int64_t n_unfilled = pages_for(n) * int64_t{kPageSlots} - n;  // slots of the last page, which has values
+  return static_cast<double>(engine.kv_bytes(n)) -
+         static_cast<double>(n_unfilled * engine.kv_bytes(1)) / static_cast<double>(kPageSlots);
+}
+
+// The same of a sequence's n rows, decoded one by one after `depth` slots.
+double kv_bytes_decoded(const Engine& engine, int64_t depth, int64_t n) {
+  double bytes = 0;
+  for (int64_t i = 1; i <= n; ++i) bytes += kv_bytes_read(engine, depth + i);
+  return bytes;
+}
+
+int64_t kept_depth(const BenchCase& test, double kept_share) {
+  return std::llround(static_cast<double>(test.n_depth) * kept_share);
+}
+
 Work text_work(const Engine& engine, const BenchCase& test, double kept_share) {
   const Model& model = engine.model();
   const TextConfig& t = model.config().text;
@@ -65,13 +83,14 @@ Work text_work(const Engine& engine, const BenchCase& test, double kept_share) {
   const double depth = test.n_depth * kept_share, mean_slots = depth + (n + 1) / 2;
   const double rows = n * seqs;
   const double logit_rows = test.n_gen > 0 ? rows : seqs;
-  const double kv_element = engine.kv_codec() == KvCodec::kF32 ? 4.0 : 2.0;
-  const double kv_slots_read = test.n_gen > 0 ? mean_slots * n : (depth + n) * steps;
+  const int64_t slots = kept_depth(test, kept_share);
+  const double kv_bytes = test.n_gen > 0 ? kv_bytes_decoded(engine, slots, test.n_gen)
+                                         : kv_bytes_read(engine, slots + test.n_prompt) * steps;
   return {
       .tokens = rows,
       .flops = t.layers_flops(mean_slots) * rows + 2 * output_weights * logit_rows,
       .bytes = (layer_weights * bytes_per_weight(matrices) + output_weights * bytes_per_weight({&output, 1})) * steps +
-               static_cast<double>(t.kv_elements()) * kv_element * kv_slots_read * seqs};
+               kv_bytes * seqs};
 }
 
 // Pairs of rows that attend to each other in a layer, of one tile.
@@ -116,10 +135,10 @@ int32_t BenchRunner::random_token() {
 
 // Runs every sequence until it has computed its pending tokens and then n_tokens - 1 more; returns the mean time of
 // compressing a prompt.
-double BenchRunner::run_all(int32_t n_tokens) {
+double BenchRunner::run_all(const Sequences& sequences, int32_t n_tokens) {
   Scheduler scheduler(engine_);
   std::vector<RequestId> ids;
-  for (const auto& sequence : sequences_) {
+  for (const auto& sequence : sequences) {
     if (sequence->n_pending() == 0) continue;
     Request request;
     request.sequence = sequence.get();
@@ -139,25 +158,33 @@ double BenchRunner::run_all(int32_t n_tokens) {
   return compress_ms;
 }
 
+// Block by block, so that pages become codes as after prefilling: the whole depth as values would need twice the
+// memory.
 void BenchRunner::fill_random(Sequence& sequence, int32_t depth) {
-  std::vector<float> values;
-  std::vector<int32_t> tokens;
-  const KvShape& shape = sequence.cache().shape();
+  KvCache& cache = sequence.cache();
+  const KvShape& shape = cache.shape();
+  sequence.keep_places();
+  std::vector<std::vector<float>> values;  // kFillRows rows of K, then of V, by layer; the same in every block
   for (int32_t l = 0; l < shape.n_layers(); ++l) {
-    const KvLayerShape& layer = shape.layers[static_cast<size_t>(l)];
-    if (shape.n_own_heads(l) == 0) continue;
-    const int64_t n = int64_t{kFillRows} * layer.n_kv_heads * layer.head_dim;
-    values.resize(static_cast<size_t>(2 * n));
-    for (float& x : values) x = static_cast<float>(next_random(state_)) * 0x1p-31f - 1.0f;
-    for (int32_t begin = 0; begin < depth; begin += kFillRows) {
-      const int32_t rows = std::min(kFillRows, depth - begin);
-      tokens.resize(static_cast<size_t>(rows));
-      std::iota(tokens.begin(), tokens.end(), begin);
-      const KvView view = sequence.cache().append(l, tokens);
-      const Tensor k(values.data(), DType::kF32, {rows, layer.n_kv_heads, layer.head_dim});
-      const Tensor v(values.data() + n, DType::kF32, {rows, layer.n_kv_heads, layer.head_dim});
-      engine_.backend().kv_write(k, v, view);
+    const int64_t n = int64_t{kFillRows} * shape.n_own_heads(l) * shape.layers[static_cast<size_t>(l)].head_dim;
+    values.emplace_back(static_cast<size_t>(2 * n));
+    for (float& x : values.back()) x = static_cast<float>(next_random(state_)) * 0x1p-31f - 1.0f;
+  }
+  std::vector<int32_t> tokens;
+  for (int32_t begin = 0; begin < depth; begin += kFillRows) {
+    const int32_t rows = std::min(kFillRows, depth - begin);
+    tokens.resize(static_cast<size_t>(rows));
+    std::iota(tokens.begin(), tokens.end(), begin);
+    for (int32_t l = 0; l < shape.n_layers(); ++l) {
+      if (shape.n_own_heads(l) == 0) continue;
+      const int64_t n_heads = shape.n_own_heads(l), d = shape.layers[static_cast<size_t>(l)].head_dim;
+      float* const k = values[static_cast<size_t>(l)].data();
+      engine_.backend().kv_write(Tensor(k, DType::kF32, {rows, n_heads, d}),
+                                 Tensor(k + kFillRows * n_heads * d, DType::kF32, {rows, n_heads, d}),
+                                 cache.append(l, tokens));
+      cache.encode(l);
     }
+    cache.end_step();
   }
   sequence.assume_computed(depth);
 }
@@ -177,6 +204,7 @@ Prompt BenchRunner::random_prompt(int32_t depth, int32_t n_more) {
 
 void BenchRunner::fill(int32_t depth, int32_t n_seqs) {
   sequences_.clear();
+  empty_.clear();
   for (int32_t i = 0; i < n_seqs; ++i) {
     sequences_.push_back(engine_.new_sequence(random_prompt(depth, 0), policy_));
     if (fill_ == Fill::kPrefill || !policy_->keeps_kv()) continue;
@@ -188,7 +216,7 @@ void BenchRunner::fill(int32_t depth, int32_t n_seqs) {
     fill_random(*sequences_.back(), std::max(0, depth - kSeenTokens));
   }
   if (depth == 0) return;
-  compress_ms_ = run_all(1 + policy_->acts_after_tokens());
+  compress_ms_ = run_all(sequences_, 1 + policy_->acts_after_tokens());
   for (const auto& s : sequences_) s->rewind(depth);
   int64_t n_kept = 0, n_heads = 0;
   const Sequence& s = *sequences_[0];
@@ -199,9 +227,8 @@ void BenchRunner::fill(int32_t depth, int32_t n_seqs) {
   kept_share_ = static_cast<double>(n_kept) / static_cast<double>(std::max<int64_t>(n_heads, 1)) / depth;
 }
 
-double BenchRunner::time_once(const BenchCase& test) {
-  if (test.n_tiles > 0) return time_tiles(test);
-  for (const auto& s : sequences_) {
+double BenchRunner::time_steps(const BenchCase& test, const Sequences& sequences) {
+  for (const auto& s : sequences) {
     s->rewind(test.n_depth);
     s->reserve(test.n_prompt + test.n_gen);
     if (test.n_prompt > 0) {
@@ -215,8 +242,16 @@ double BenchRunner::time_once(const BenchCase& test) {
     }
   }
   const auto start = Clock::now();
-  run_all(std::max(1, test.n_gen));
+  run_all(sequences, std::max(1, test.n_gen));
   return static_cast<double>((test.n_prompt + test.n_gen) * test.n_seqs) / seconds_since(start);
+}
+
+// The same steps at depth 0.
+double BenchRunner::time_at_0(const BenchCase& test) {
+  while (std::ssize(empty_) < test.n_seqs) empty_.push_back(engine_.new_sequence(random_prompt(0, 0), policy_));
+  BenchCase at_0 = test;
+  at_0.n_depth = 0;
+  return time_steps(at_0, empty_);
 }
 
 double BenchRunner::time_tiles(const BenchCase& test) {
@@ -245,18 +280,33 @@ BenchResult BenchRunner::begin(const BenchCase& test) {
   for (const auto& s : sequences_) result.kv_bytes += s->cache().bytes() + s->cache().table_bytes();
   BenchCase warm_up = test;
   warm_up.n_gen = std::min(warm_up.n_gen, 4);
+  if (has_p(test)) time_at_0(warm_up);
   time_once(warm_up);
   return result;
 }
 
-void BenchRunner::repeat(BenchResult& result, const MachineLimits& before, const MachineLimits& after,
-                         double tokens_per_s) {
-  result.tokens_per_s.push_back(tokens_per_s);
+bool BenchRunner::has_p(const BenchCase& test) const {
+  return test.n_gen > 0 && test.n_depth > 0 && policy_->keeps_kv();
+}
+
+void BenchRunner::repeat(BenchResult& result) {
+  if (has_p(result.test)) result.tokens_per_s_at_0.push_back(time_at_0(result.test));
+  const auto coded_bytes_read = [this] {
+    int64_t n = 0;
+    for (const auto& s : sequences_) n += s->cache().coded_bytes_read();
+    return n;
+  };
+  const int64_t before = coded_bytes_read();
+  result.tokens_per_s.push_back(time_once(result.test));
+  result.coded_bytes_read = coded_bytes_read() - before;
+  result.output_hash = last_hash_;
+}
+
+void BenchRunner::add_limits(BenchResult& result, const MachineLimits& before, const MachineLimits& after) {
   result.limits.read_gb_s += (before.read_gb_s + after.read_gb_s) / 2;
   result.limits.bf16_tflops += (before.bf16_tflops + after.bf16_tflops) / 2;
   result.limits.f32_tflops += (before.f32_tflops + after.f32_tflops) / 2;
   result.limits.int8_tops += (before.int8_tops + after.int8_tops) / 2;
-  result.output_hash = last_hash_;
 }
 
 void BenchRunner::finish(BenchResult& result) {
@@ -272,34 +322,52 @@ void BenchRunner::finish(BenchResult& result) {
   const Work work = work_of(engine_, result);
   result.bytes_per_token = work.bytes / work.tokens;
   result.limit_pct = 100.0 * result.avg_ts / result.limit_ts;
+  if (result.tokens_per_s_at_0.empty()) return;
+  const BenchCase& test = result.test;
+  const double kv_bytes = kv_bytes_decoded(engine_, kept_depth(test, result.kept_share), test.n_gen) -
+                          kv_bytes_decoded(engine_, 0, test.n_gen);
+  const double token_s = 1 / median(result.tokens_per_s_at_0) + kv_bytes / test.n_gen / (1e9 * limits.read_gb_s);
+  result.p_ts = 1 / token_s;
+  result.p_pct = 100.0 * median(result.tokens_per_s) / result.p_ts;
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  const size_t n = values.size();
+  return (values[(n - 1) / 2] + values[n / 2]) / 2;
 }
 
 std::vector<std::vector<BenchResult>> BenchRunner::run_in_turn(std::span<BenchRunner> runners,
                                                                const std::vector<BenchCase>& cases, int32_t repetitions,
                                                                const std::function<void()>& after_run) {
-  std::vector<std::vector<BenchResult>> results(runners.size());
+  std::vector<std::vector<BenchResult>> results(runners.size(), std::vector<BenchResult>(cases.size()));
+  // Prompts last: with one, a sequence has another prompt than the depth.
+  std::vector<size_t> order(cases.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_partition(order.begin(), order.end(), [&](size_t c) { return cases[c].n_prompt == 0; });
   LimitsProbe probe;
   for (BenchRunner& runner : runners) runner.fill(cases[0].n_depth, cases[0].n_seqs);
-  for (const BenchCase& test : cases) {
+  for (const size_t c : order) {
+    const BenchCase& test = cases[c];
     CHECK(test.n_depth == cases[0].n_depth && test.n_seqs == cases[0].n_seqs);
     CHECK((test.n_prompt > 0) + (test.n_gen > 0) + (test.n_tiles > 0) == 1);
     for (size_t i = 0; i < runners.size(); ++i) {
-      results[i].push_back(runners[i].begin(test));
+      results[i][c] = runners[i].begin(test);
       after_run();
     }
     MachineLimits before = probe.measure(kProbeSeconds);
     for (int32_t r = 0; r < repetitions; ++r) {
       for (size_t i = 0; i < runners.size(); ++i) {
-        const double tokens_per_s = runners[i].time_once(test);
+        runners[i].repeat(results[i][c]);
         const MachineLimits after = probe.measure(kProbeSeconds);
-        runners[i].repeat(results[i].back(), before, after, tokens_per_s);
+        add_limits(results[i][c], before, after);
         after_run();
         before = after;
       }
     }
-    for (size_t i = 0; i < runners.size(); ++i) runners[i].finish(results[i].back());
+    for (size_t i = 0; i < runners.size(); ++i) runners[i].finish(results[i][c]);
   }
-  for (BenchRunner& runner : runners) runner.sequences_.clear();
+  for (BenchRunner& runner : runners) runner.sequences_.clear(), runner.empty_.clear();
   return results;
 }
 

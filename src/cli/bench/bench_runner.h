@@ -29,17 +29,26 @@ struct BenchResult {
   BenchCase test;
   std::vector<double> tokens_per_s;  // one per repetition
   double avg_ts = 0, stddev_ts = 0;
-  MachineLimits limits;        // mean of the probes before and after each repetition
-  double limit_tflops = 0;     // in the arithmetic of the test
-  double limit_ts = 0;         // tokens/s at the measured limit
-  double limit_pct = 0;        // avg_ts / limit_ts
-  double bytes_per_token = 0;  // that must be read: weights, KV
-  bool by_bandwidth = false;   // which limit: bytes (weights once a step, KV) or FLOPs
-  uint64_t output_hash = 0;    // of the logits' bits of the last step: equal runs agree
-  double kept_share = 1;       // of the depth's slots, after eviction
-  double compress_ms = 0;      // of that, per sequence: statistics, scores, compaction
-  int64_t kv_bytes = 0;        // pages and tables of all sequences before the test
+  MachineLimits limits;          // mean of the probes before and after each repetition
+  double limit_tflops = 0;       // in the arithmetic of the test
+  double limit_ts = 0;           // tokens/s at the measured limit
+  double limit_pct = 0;          // avg_ts / limit_ts
+  double bytes_per_token = 0;    // that must be read: weights, KV
+  bool by_bandwidth = false;     // which limit: bytes (weights once a step, KV) or FLOPs
+  uint64_t output_hash = 0;      // of the logits' bits of the last step: equal runs agree
+  double kept_share = 1;         // of the depth's slots, after eviction
+  double compress_ms = 0;        // of that, per sequence: statistics, scores, compaction
+  int64_t kv_bytes = 0;          // pages and tables of all sequences before the test
+  int64_t coded_bytes_read = 0;  // by attention in the last repetition (KvCache::coded_bytes_read)
+  // Decoding after a depth has the tokens/s of the same steps at depth 0, each measured just before a repetition, and
+  // P: the tokens/s of a step as long as one at depth 0 plus the time of reading the depth's KV at the measured
+  // bandwidth. Empty and 0: another test, or a policy that keeps no KV.
+  std::vector<double> tokens_per_s_at_0;
+  double p_ts = 0, p_pct = 0;  // p_pct: of the median of tokens_per_s
 };
+
+// Of at least one value; of an even number, the mean of the middle two.
+double median(std::vector<double> values);
 
 // Sequences filled to one depth; every test starts there and is rewound.
 class BenchRunner {
@@ -55,22 +64,27 @@ class BenchRunner {
                                                            const std::function<void()>& after_run);
 
  private:
+  using Sequences = std::vector<std::unique_ptr<Sequence>>;
   void fill(int32_t depth, int32_t n_seqs);
   void fill_random(Sequence& sequence, int32_t depth);
   BenchResult begin(const BenchCase& test);
-  void repeat(BenchResult& result, const MachineLimits& before, const MachineLimits& after, double tokens_per_s);
+  void repeat(BenchResult& result);
+  static void add_limits(BenchResult& result, const MachineLimits& before, const MachineLimits& after);
   void finish(BenchResult& result);
-  double time_once(const BenchCase& test);
+  bool has_p(const BenchCase& test) const;
+  double time_at_0(const BenchCase& test);
+  double time_once(const BenchCase& test) { return test.n_tiles > 0 ? time_tiles(test) : time_steps(test, sequences_); }
+  double time_steps(const BenchCase& test, const Sequences& sequences);
   double time_tiles(const BenchCase& test);
   Prompt random_prompt(int32_t depth, int32_t n_more);
-  double run_all(int32_t n_tokens);
+  double run_all(const Sequences& sequences, int32_t n_tokens);
   int32_t random_token();
 
   Engine& engine_;
   PolicyPtr policy_;
   Fill fill_;
   uint64_t state_;
-  std::vector<std::unique_ptr<Sequence>> sequences_;
+  Sequences sequences_, empty_;  // filled to the depth; as many without one
   uint64_t last_hash_ = 0;
   double kept_share_ = 1, compress_ms_ = 0;
 };
