@@ -300,7 +300,7 @@ class Commands(ProgramTest):
             self.assertAlmostEqual(r["p_pct"], 100 * r["samples_ts"][0] / r["p_ts"], delta=1e-6 * r["p_pct"])
         prefilled, = json.loads(self.ok(*args, "--kv-codec", "int8", "-o", "json"))
         self.assertEqual(prefilled["coded_bytes_read"], filled)  # a random fill leaves codes as prefilling does
-        lines = self.ok(*args, *codecs, "--weights", "dense", "--weights", "int8").splitlines()
+        lines = self.ok(*args, *codecs, "--weights", "dense", "--weights", "int8", "--fill", "random").splitlines()
         self.assertEqual([line.split(" | ")[2] for line in lines if "tg3" in line], ["dense, KV bf16", "dense, KV int8", "int8, KV bf16", "int8, KV int8"])
         self.assertIn("| P | % of P |", lines[0])
         self.assertLessEqual(len(lines[0]), 100)
