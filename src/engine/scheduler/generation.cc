@@ -102,10 +102,6 @@ std::span<const Element> Generation::promised() {
   return *promised_;
 }
 
-int32_t Generation::n_promised(int32_t n) const {
-  return sequence_->cache().place_to_come(n, static_cast<int32_t>(promised_->size()));
-}
-
 // Per-token logits need every token computed, so prefix reuse is disabled.
 bool Generation::takes_prefix() const { return request_.reuse.prefix && request_.callbacks.on_logits == nullptr; }
 

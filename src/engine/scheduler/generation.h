@@ -49,8 +49,6 @@ class Generation {
   // ---- while it runs ----------------------------------------------------------------------------------------------
   // The prefix that will be cached for other requests once it is computed; empty: none, or it has been cached.
   std::span<const Element> promised();
-  // Of its first n elements, n at most: as many as other requests can continue after.
-  int32_t n_promised(int32_t n) const;
   // Requests that must be computed before this one continues, to be called after whatever starts it or places its
   // images again: usually none. Otherwise this one is queued.
   std::vector<Request> take_origins();

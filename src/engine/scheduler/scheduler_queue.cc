@@ -45,7 +45,9 @@ bool Scheduler::awaits(Entry& entry) {
     const std::span<const Element> promised = other.generation->promised();
     if (promised.empty()) return false;
     const int32_t n_common = entry.generation->waiting_prompt().n_common(promised);
-    return entry.generation->waiting_prompt().awaits(other.generation->n_promised(n_common));
+    const KvCache& cache = other.generation->sequence()->cache();
+    const int32_t n = cache.place_to_come(n_common, static_cast<int32_t>(promised.size()));
+    return entry.generation->waiting_prompt().awaits(n);
   });
 }
 

@@ -4,8 +4,10 @@
 
 #include <cstring>
 #include <optional>
+#include <set>
 
 #include "ops/factory.h"
+#include "reuse/kv_layout.h"
 #include "reuse/prefix/coded_prefixes_testing.h"
 #include "reuse/prefix/prefix_places.h"
 #include "store/fake_tier_testing.h"
@@ -90,7 +92,7 @@ class CodedRecords : public CodedPrefixFixture {
     return elements;
   }
   std::vector<PrefixStore::Piece> pieces_of(const Key& key) const { return store_->pieces(elements(key), {}); }
-  // Stores what `kv` holds. Returns how many pieces.
+  // Stores the pieces that `kv` holds. Returns how many.
   int save(const Key& key, PrefixKv& kv) {
     const int32_t end = kv.end_at(static_cast<int32_t>(key.size()));
     int n = 0;
@@ -108,12 +110,12 @@ class CodedRecords : public CodedPrefixFixture {
     compute(cache, key, 0);
     return cache;
   }
-  // Tokens of the key that tiers have; rows after them see what they would if all had been computed.
+  // Tokens of the key that tiers have; rows after them see the same as if all had been computed.
   int32_t load(const Key& key) {
     KvCache loaded = make();
     const PrefixStore::Loaded found = store_->load_all(pieces_of(key), loaded, kNoDeadline);
     EXPECT_EQ(loaded.n_slots(0, 0), found.n);
-    if (found.n > 0) EXPECT_EQ(found.ms_per_token, 2);
+    EXPECT_EQ(found.ms_per_token, found.n > 0 ? 2 : 0);
     Key longer = first(key, found.n);
     longer.resize(longer.size() + 70, 3);
     const KvCache expected = computed(longer);
@@ -140,6 +142,19 @@ TEST_F(CodedRecords, EndWhereCodesMayEndAndAtRegularPlaces) {
   EXPECT_EQ(std::vector(ends.end() - 5, ends.end()), (std::vector{32 * 64, 34 * 64, 38 * 64, 39 * 64, 2500}));
   EXPECT_EQ(PrefixStore::ends(500, std::vector<PrefixStore::Image>{{70, 330, {}}}, true),
             (std::vector{2 * 64, 5 * 64, 6 * 64, 7 * 64, 500}));
+}
+
+TEST_F(CodedRecords, NameTheCodec) {
+  EXPECT_EQ(kv_layout(shape_), "f32:int8/4 2x2x16");
+  KvShape mixed = shape_;
+  mixed.layers.push_back(mixed.layers[0]);
+  mixed.layers[0].coded.reset();
+  EXPECT_EQ(kv_layout(mixed), "f32 1x2x16 2x2x16:int8/4");
+  for (KvLayerShape& layer : mixed.layers) layer.coded.reset();
+  EXPECT_EQ(kv_layout(mixed), "f32 3x2x16");
+  std::set<std::string> layouts;
+  for (const PrefixStore::Piece& piece : pieces_of(Key(700, 1))) layouts.insert(piece.key.layout);
+  EXPECT_EQ(layouts, (std::set<std::string>{"pages3 codes f32:int8/4 2x2x16", "pages3 f32:int8/4 2x2x16"}));
 }
 
 // Of a prompt that a sequence has computed, tiers have its end and the regular places before it.
