@@ -20,11 +20,11 @@ struct Entry {
   std::string_view allocator = "uniform";  // of a scorer, if none is named
 };
 
-constexpr std::string_view kFree = "none", kWindow = "reads all keys once more",
+constexpr std::string_view kFree = "none", kWindow = "a pass over keys",
                            kAllRows = "a pass of all queries over the keys", kKeys = "reads the keys once",
                            kQueries = "moments of all queries", kReplay = "two to three prefills",
-                           kFewerRows = "reads all keys once more; later layers compute fewer tokens",
-                           kFit = "reads all keys once more, two small least squares a head";
+                           kFewerRows = "a pass over keys; later layers compute fewer tokens",
+                           kFit = "a pass over keys, two small least squares a head";
 
 constexpr std::array<Entry<PolicyPtr>, 7> kPolicies{{
     {{Kind::kPolicy, "full", "", "keep all KV, page by page (the default)", "", kFree}, make_full},
