@@ -268,6 +268,7 @@ void KvCache::share(std::span<const std::span<const PageForms>> groups, int32_t 
 void KvCache::begin_step() {
   for (Layer& layer : layers_) layer.slots.note();
   in_step_ = true;
+  last_encoded_ = -1;
 }
 
 void KvCache::rollback_step() noexcept {

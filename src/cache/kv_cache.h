@@ -199,6 +199,7 @@ class KvCache {
   void take_copies(const Layer& layer);
   void list_encodings(const Layer& layer, int32_t head);
   void make_codes(Layer& layer);
+  void drop_attended(int32_t layer);
   int64_t coded_bytes_seen(int32_t layer) const;
   void show_forms(Layer& layer, int32_t head) noexcept;
   void drop_switched_codes(Layer& layer) noexcept;
@@ -218,6 +219,7 @@ class KvCache {
   std::vector<int32_t> places_;  // from keep_place
   int64_t coded_bytes_read_ = 0;
   int32_t n_columns_ = 0;
+  int32_t last_encoded_ = -1;        // layer of this step
   std::vector<Encoding> encodings_;  // scratch of encode
   SlotMoves moves_;                  // scratch, sized for the tables
   FreshPages fresh_;                 // likewise

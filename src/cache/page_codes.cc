@@ -58,11 +58,27 @@ void KvCache::list_encodings(const Layer& layer, int32_t head) {
 void KvCache::encode(int32_t layer_index) {
   Layer& layer = layers_[at(layer_index)];
   if (layer.pages.pools().codes != nullptr) {
+    drop_attended(layer_index);
     encodings_.clear();
     for (int32_t h = 0; h < layer.slots.n_heads(); ++h) list_encodings(layer, h);
     make_codes(layer);
   }
   layer.coded_bytes_seen = coded_bytes_seen(layer_index);
+}
+
+// The layer before is attended to: no row needs the values of pages that this step began and that have become codes.
+// What rolling back needs stays, and what a layer needs that shares another's KV.
+void KvCache::drop_attended(int32_t layer_index) {
+  const int32_t before = std::exchange(last_encoded_, layer_index);
+  const auto shares = [](const KvLayerShape& layer) { return layer.shares >= 0; };
+  if (before < 0 || before == layer_index || !in_step_ || holds_values_) return;
+  if (std::ranges::any_of(shape_.layers, shares)) return;
+  Layer& layer = layers_[at(before)];
+  std::erase_if(layer.switched, [&](const Layer::Switched& s) {
+    if (s.page < pages_for(layer.slots.noted(s.head)) || (is_kept(s.page) && complete(0))) return false;
+    layer.pages.drop_born(s.head, s.page);
+    return true;
+  });
 }
 
 // Counts the pages that the newest row of a layer sees as codes, within its window.

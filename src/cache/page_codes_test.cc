@@ -213,6 +213,24 @@ TEST_F(PageCodes, SurvivingCodesStayAsTheyAre) {
   }
 }
 
+// A long step holds both forms of its pages in one layer at a time.
+TEST_F(PageCodes, ALongStepFreesValuesLayerByLayer) {
+  KvCache cache = make(), failed = make();
+  compute(cache, 0, 300, 300), compute(failed, 0, 300, 300);
+  const int64_t n_coded = coded_end(1299) - 1, n_pages = pages_for(1300);
+  step(cache, 300, 1300);
+  const int64_t most = kHeads * (n_pages * value_bytes() + (n_coded + 1) * code_bytes());  // of a layer, one page ahead
+  EXPECT_LE(cache.bytes(), most + kHeads * ((n_pages - n_coded + 5) * value_bytes() + (n_coded + 1) * code_bytes()));
+  cache.end_step();
+  KvCache whole = make();
+  compute(whole, 0, 1300, 100);
+  expect_equal(cache, whole);
+  step(failed, 300, 1300, 7);
+  failed.rollback_step();
+  compute(failed, 300, 1300, 1000);
+  expect_equal(failed, whole);
+}
+
 TEST_F(PageCodes, HoldsTheBytesOfItsForms) {
   KvCache cache = make();
   compute(cache, 0, 32 * 64, 256);
