@@ -96,6 +96,11 @@ void KvCache::reserve_scratch(int32_t n_pages) {
   int64_t n_heads = 0;
   for (const Layer& layer : layers_) n_heads += layer.slots.n_heads();
   fresh_.reserve(n_heads * n_pages);
+  for (Layer& layer : layers_) {  // as decoding makes codes: a block's and one page ahead
+    if (layer.pages.pools().codes == nullptr) continue;
+    layer.switched.reserve(at(layer.slots.n_heads() * kCodedBlockPages));
+    encodings_.reserve(at(layer.slots.n_heads() * (kCodedBlockPages + 1)));
+  }
 }
 
 KvView KvCache::view_of(const Layer& layer) const {
