@@ -163,7 +163,7 @@ double BenchRunner::run_all(const Sequences& sequences, int32_t n_tokens) {
 void BenchRunner::fill_random(Sequence& sequence, int32_t depth) {
   KvCache& cache = sequence.cache();
   const KvShape& shape = cache.shape();
-  sequence.keep_places();
+  sequence.keep_places(/*regular=*/false);
   std::vector<std::vector<float>> values;  // kFillRows rows of K, then of V, by layer; the same in every block
   for (int32_t l = 0; l < shape.n_layers(); ++l) {
     const int64_t n = int64_t{kFillRows} * shape.n_own_heads(l) * shape.layers[static_cast<size_t>(l)].head_dim;

@@ -180,7 +180,8 @@ void Generation::find_prefix() {
     if (sequence_->n_done() >= prefix_->n_allowed() && prefix_->n_allowed() > 0) result_.cache.prefix_reason.clear();
   }
   if (!prefix_load_.obstacle().empty()) result_.cache.prefix_reason = prefix_load_.obstacle();
-  if (request_.reuse.prefix || own_sequence_ == nullptr) sequence_->keep_places();
+  const bool cached = request_.reuse.prefix;
+  if (cached || own_sequence_ == nullptr) sequence_->keep_places(/*regular=*/cached);
 }
 
 void Generation::keep_prefix(bool whole_pages) {

@@ -196,8 +196,8 @@ void Sequence::take_back_supplied() {
   images_.reset_contents(rest.begin);
 }
 
-void Sequence::keep_places() {
-  cache_.keep_regular_places();
+void Sequence::keep_places(bool regular) {
+  if (regular) cache_.keep_regular_places();
   for (const int32_t n : {prompt_.n_tokens - 1, prompt_.n_tokens}) cache_.keep_place(n);  // the same prompt, and more
   int32_t next = INT32_MAX;
   for (auto span = images_.spans().rbegin(); span != images_.spans().rend(); ++span) {

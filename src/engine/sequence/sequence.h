@@ -100,9 +100,9 @@ class Sequence {
   bool complete() const { return cache_.complete(n_done()); }
 
   // Where pages become codes: keeps the values that other prompts need to continue after this prompt, after its last
-  // image, after its other images (at least kPlaceDistance tokens apart), or after regular places
-  // (KvCache::keep_place).
-  void keep_places();
+  // image, or after its other images (at least kPlaceDistance tokens apart); `regular`: and after regular places
+  // (KvCache::keep_regular_places).
+  void keep_places(bool regular);
 
   // Asks a policy that drops tokens between the layers how many tokens each layer is to compute. Throws Error(kInput)
   // if the policy's budget cannot be met. next_runs() does so, too.
