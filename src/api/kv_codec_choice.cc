@@ -28,6 +28,17 @@ constexpr std::array<OtherName, 11> kOtherNames{{{"q8_0", "int8", true},
                                                  {"q4_0", "int8", false},
                                                  {"iq4_nl", "int8", false}}};
 
+bool names_codec(std::string_view name) {
+  const bool ours = name == "bf16" || name == "f32" || name == "int8";
+  return ours || std::ranges::find(kOtherNames, name, &OtherName::name) != kOtherNames.end();
+}
+
+// llama.cpp's -ctk and -ctv as one value.
+bool is_pair(std::string_view name) {
+  const size_t comma = name.find(',');
+  return comma != std::string_view::npos && names_codec(name.substr(0, comma)) && names_codec(name.substr(comma + 1));
+}
+
 }  // namespace
 
 KvCodecChoice parse_kv_codec(std::string_view name) {
@@ -42,7 +53,11 @@ KvCodecChoice parse_kv_codec(std::string_view name) {
             .note = "KV codec " + quoted + " is read as " + std::string(other->ours)};
   }
   std::string nearest;
-  if (other != kOtherNames.end()) nearest = "; the nearest is " + std::string(other->ours);
+  if (other != kOtherNames.end()) {
+    nearest = "; the nearest is " + std::string(other->ours);
+  } else if (is_pair(name)) {
+    nearest = "; K and V have one codec, the nearest is int8";
+  }
   throw Error(ErrorCode::kInput, "unknown KV codec " + quoted + nearest + "; allowed are " + std::string(kAllowed));
 }
 

@@ -34,7 +34,12 @@ TEST(KvCodecChoice, OtherNamesAreRefusedWithTheNearest) {
             "unknown KV codec 'f16'; the nearest is bf16; allowed are auto, bf16, f32, int8");
   EXPECT_EQ(fault_of([] { parse_kv_codec("iq4_nl"); }),
             "unknown KV codec 'iq4_nl'; the nearest is int8; allowed are auto, bf16, f32, int8");
-  for (const char* name : {"", "INT8", "int8 ", "q8_0,f16", "int2", "bf16,bf16"}) {
+  for (const char* pair : {"q8_0,q4_0", "q8_0,f16", "bf16,q8_0"}) {
+    EXPECT_EQ(fault_of([&] { parse_kv_codec(pair); }),
+              "unknown KV codec '" + std::string(pair) +
+                  "'; K and V have one codec, the nearest is int8; allowed are auto, bf16, f32, int8");
+  }
+  for (const char* name : {"", "INT8", "int8 ", "q8_0,", "q8_0,int2", "int2"}) {
     EXPECT_EQ(fault_of([&] { parse_kv_codec(name); }),
               "unknown KV codec '" + std::string(name) + "'; allowed are auto, bf16, f32, int8");
   }

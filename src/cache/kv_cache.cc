@@ -332,7 +332,7 @@ void KvCache::read(int32_t layer, int32_t head, const Tensor& k, const Tensor& v
   backend_->kv_read(view_of(owner(layer)), head, slots, k, v);
 }
 
-int64_t KvCache::page_bytes(int32_t layer) const { return owner(layer).pages.pool().page_bytes(); }
+int64_t KvCache::page_bytes(int32_t layer) const { return owner(layer).pages.pools().values->page_bytes(); }
 
 int64_t KvCache::bytes() const {
   int64_t n = 0;

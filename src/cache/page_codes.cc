@@ -23,6 +23,19 @@ constexpr std::array<int32_t, kPageSlots> all_slots() {
 constexpr std::array<int32_t, kPageSlots> kAllSlots = all_slots();
 constexpr int32_t kFullPage = kPageSlots;
 
+// The most tokens, n at most, of whose pages the next row finds as values all that it does not see as codes.
+int32_t last_place(int32_t n, FunctionRef<bool(int32_t page)> has_values) {
+  for (int32_t page = coded_end(n); page < pages_for(n);) {
+    if (has_values(page)) {
+      ++page;
+    } else {
+      n = page * kPageSlots;
+      page = coded_end(n);
+    }
+  }
+  return n;
+}
+
 }  // namespace
 
 // A view of one page that is full.
@@ -184,18 +197,14 @@ void KvCache::forget_places() {
 }
 
 int32_t KvCache::place_before(int32_t n_tokens) const {
-  const auto first_without_values = [&](int32_t n) {
+  return last_place(n_tokens, [&](int32_t page) {
     for (const Layer& layer : layers_) {
       for (int32_t h = 0; h < layer.slots.n_heads() && layer.pages.any_coded(); ++h) {
-        for (int32_t i = coded_end(n); i < std::min(pages_for(n), layer.pages.n_pages(h)); ++i) {
-          if (layer.pages.forms(h, i).born < 0) return i;
-        }
+        if (page < layer.pages.n_pages(h) && layer.pages.forms(h, page).born < 0) return false;
       }
     }
-    return -1;
-  };
-  for (int32_t page = 0; (page = first_without_values(n_tokens)) >= 0;) n_tokens = page * kPageSlots;
-  return n_tokens;
+    return true;
+  });
 }
 
 int64_t KvCache::kept_bytes(int32_t layer_index, int32_t head, int32_t n) const {
@@ -210,14 +219,7 @@ int64_t KvCache::kept_bytes(int32_t layer_index, int32_t head, int32_t n) const 
 
 int32_t KvCache::place_to_come(int32_t n_tokens, int32_t n_total) const {
   if (!shape_.has_codes()) return n_tokens;
-  const auto first_without_values = [&](int32_t n) {
-    for (int32_t i = coded_end(n); i < std::min(pages_for(n), coded_end(n_total)); ++i) {
-      if (!is_kept(i)) return i;
-    }
-    return -1;
-  };
-  for (int32_t page = 0; (page = first_without_values(n_tokens)) >= 0;) n_tokens = page * kPageSlots;
-  return n_tokens;
+  return last_place(n_tokens, [&](int32_t page) { return page >= coded_end(n_total) || is_kept(page); });
 }
 
 // After slots were dropped: shows values again where the next row sees them, and frees codes of pages that will change.

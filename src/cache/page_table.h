@@ -74,7 +74,6 @@ class PageTable {
   PageTable fork() const;
 
   const TablePools& pools() const { return pools_; }
-  PagePool& pool() const { return *pools_.values; }
   int32_t stride() const { return stride_; }
   // Makes room for this many pages a row, at least the pages in use. Rows move if the room changes.
   void set_stride(int32_t stride);

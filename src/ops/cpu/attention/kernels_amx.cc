@@ -30,42 +30,31 @@ void prefetch(const std::byte* p, int lines) {
   for (int i = 0; i < lines; ++i) _mm_prefetch(reinterpret_cast<const char*>(p) + 64 * i, _MM_HINT_T0);
 }
 
-// Products of tile kLeft, loaded already, with kTiles tiles of the right operand, side by side.
-template <int kTiles>
-void multiply(const std::byte* right, int64_t stride) {
-  _tile_loadd(5, right, stride);
-  _tile_dpbf16ps(0, 4, 5);
-  if constexpr (kTiles > 1) {
-    _tile_loadd(5, right + 64, stride);
-    _tile_dpbf16ps(1, 4, 5);
+// name<kTiles>: adds to the sums the products (`dot`) of tile `left`, loaded already, with kTiles tiles of the right
+// operand, side by side, each loaded into tile `right`. A macro, for the reason in amx.h.
+#define VLCACHE_STRIP_PRODUCT(name, dot, left, right) \
+  template <int kTiles>                               \
+  void name(const std::byte* from, int64_t stride) {  \
+    _tile_loadd(right, from, stride);                 \
+    dot(0, left, right);                              \
+    if constexpr (kTiles > 1) {                       \
+      _tile_loadd(right, from + 64, stride);          \
+      dot(1, left, right);                            \
+    }                                                 \
+    if constexpr (kTiles > 2) {                       \
+      _tile_loadd(right, from + 128, stride);         \
+      dot(2, left, right);                            \
+    }                                                 \
+    if constexpr (kTiles > 3) {                       \
+      _tile_loadd(right, from + 192, stride);         \
+      dot(3, left, right);                            \
+    }                                                 \
   }
-  if constexpr (kTiles > 2) {
-    _tile_loadd(5, right + 128, stride);
-    _tile_dpbf16ps(2, 4, 5);
-  }
-  if constexpr (kTiles > 3) {
-    _tile_loadd(5, right + 192, stride);
-    _tile_dpbf16ps(3, 4, 5);
-  }
-}
-
-template <int kTiles>
-void multiply_left(const std::byte* right, int64_t stride) {
-  _tile_loadd(7, right, stride);
-  _tile_dpbf16ps(0, 6, 7);
-  if constexpr (kTiles > 1) {
-    _tile_loadd(7, right + 64, stride);
-    _tile_dpbf16ps(1, 6, 7);
-  }
-  if constexpr (kTiles > 2) {
-    _tile_loadd(7, right + 128, stride);
-    _tile_dpbf16ps(2, 6, 7);
-  }
-  if constexpr (kTiles > 3) {
-    _tile_loadd(7, right + 192, stride);
-    _tile_dpbf16ps(3, 6, 7);
-  }
-}
+VLCACHE_STRIP_PRODUCT(multiply, _tile_dpbf16ps, 4, 5)
+VLCACHE_STRIP_PRODUCT(multiply_left, _tile_dpbf16ps, 6, 7)
+VLCACHE_STRIP_PRODUCT(multiply_bytes_by, _tile_dpbssd, 4, 5)
+VLCACHE_STRIP_PRODUCT(multiply_last_bytes_by, _tile_dpbssd, 6, 7)  // a last part that is no whole one
+#undef VLCACHE_STRIP_PRODUCT
 
 template <int kTiles>
 void scores_tiles(const ScoreTile& t) {
@@ -184,43 +173,6 @@ void values_tiles(const ValueTile& t, int n) {
       default:
         values_tiles<4>(t, column, n);
     }
-  }
-}
-
-// Products of bytes of tile 4, or of tile 6 for a last part that is no whole one.
-template <int kTiles>
-void multiply_bytes_by(const std::byte* right, int64_t stride) {
-  _tile_loadd(5, right, stride);
-  _tile_dpbssd(0, 4, 5);
-  if constexpr (kTiles > 1) {
-    _tile_loadd(5, right + 64, stride);
-    _tile_dpbssd(1, 4, 5);
-  }
-  if constexpr (kTiles > 2) {
-    _tile_loadd(5, right + 128, stride);
-    _tile_dpbssd(2, 4, 5);
-  }
-  if constexpr (kTiles > 3) {
-    _tile_loadd(5, right + 192, stride);
-    _tile_dpbssd(3, 4, 5);
-  }
-}
-
-template <int kTiles>
-void multiply_last_bytes_by(const std::byte* right, int64_t stride) {
-  _tile_loadd(7, right, stride);
-  _tile_dpbssd(0, 6, 7);
-  if constexpr (kTiles > 1) {
-    _tile_loadd(7, right + 64, stride);
-    _tile_dpbssd(1, 6, 7);
-  }
-  if constexpr (kTiles > 2) {
-    _tile_loadd(7, right + 128, stride);
-    _tile_dpbssd(2, 6, 7);
-  }
-  if constexpr (kTiles > 3) {
-    _tile_loadd(7, right + 192, stride);
-    _tile_dpbssd(3, 6, 7);
   }
 }
 
