@@ -7,14 +7,18 @@
 
 namespace vlcache {
 
-enum class KvCodec : uint8_t { kF32, kBF16, kInt8, kInt4 };
-inline constexpr int kKvCodecs = 4;
+enum class KvCodec : uint8_t { kF32, kBF16, kInt8, kInt4, kK8V4 };
+inline constexpr int kKvCodecs = 5;
 
 // Whether rows are whole numbers and their scales, not values.
 constexpr bool is_coded(KvCodec codec) { return codec >= KvCodec::kInt8; }
 
+// The codecs of a page's two halves: k8v4 is a pair, every other codec is that of both.
+constexpr KvCodec k_codec(KvCodec codec) { return codec == KvCodec::kK8V4 ? KvCodec::kInt8 : codec; }
+constexpr KvCodec v_codec(KvCodec codec) { return codec == KvCodec::kK8V4 ? KvCodec::kInt4 : codec; }
+
 constexpr std::string_view kv_codec_name(KvCodec codec) {
-  constexpr std::array<std::string_view, kKvCodecs> kNames{"f32", "bf16", "int8", "int4"};
+  constexpr std::array<std::string_view, kKvCodecs> kNames{"f32", "bf16", "int8", "int4", "k8v4"};
   return kNames[static_cast<size_t>(codec)];
 }
 
