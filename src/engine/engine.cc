@@ -21,10 +21,13 @@ namespace {
 
 // Throws Error(kUnsupported) for head sizes that pages of the codec cannot have.
 KvCodec checked_codec(KvCodec codec, int64_t head_dim) {
-  if (has_codes(head_dim)) return codec;
+  if (has_codes(codec, head_dim)) return codec;
+  std::string allowed = "f32 and bf16";
+  if (has_codes(KvCodec::kInt8, head_dim)) allowed = "f32, bf16 and int8";
   throw Error(ErrorCode::kUnsupported, "KV pages of " + std::string(kv_codec_name(codec)) +
-                                           " need a head size that is a multiple of 4, and this model's is " +
-                                           std::to_string(head_dim) + "; allowed are f32 and bf16");
+                                           " need a head size that is a multiple of " +
+                                           std::to_string(head_multiple(codec)) + ", and this model's is " +
+                                           std::to_string(head_dim) + "; allowed are " + allowed);
 }
 
 // Runs of image tokens and of video tokens, each with the rows of its image's embeddings it stands for.

@@ -67,8 +67,9 @@ struct PromptLimits {
   std::function<bool()> cancelled = nullptr;  // asked many times a second; empty: never
 };
 
-// Whether heads of this size can have pages of codes.
-constexpr bool has_codes(int64_t head_dim) { return head_dim % 4 == 0; }
+// What a head's size must be a multiple of, so that its pages can become codes of this codec.
+constexpr int64_t head_multiple(KvCodec codec) { return codec == KvCodec::kInt8 ? 4 : 8; }
+constexpr bool has_codes(KvCodec codec, int64_t head_dim) { return head_dim % head_multiple(codec) == 0; }
 // Throws Error(kInput) if the policy reserves its slots (Policy::capacity), which pages of codes cannot be.
 void check_codec_suits(KvCodec codec, const Policy& policy);
 

@@ -285,12 +285,14 @@ class Commands(ProgramTest):
     def test_bench_compares_codecs_of_kv(self):
         args = ("bench", "-m", MODEL, "-p", "0", "-n", "3", "-d", "700", "-b", "2", "-r", "1", "--threads", "1")
         codecs = ("--kv-codec", "bf16", "--kv-codec", "int8")
-        bf16, int8 = json.loads(self.ok(*args, *codecs, "--fill", "random", "-o", "json"))
-        self.assertEqual([(r["type_k"], r["type_v"]) for r in (bf16, int8)], [("bf16", "bf16"), ("int8", "int8")])
+        fewer = ("--kv-codec", "k8v4", "--kv-codec", "int4")
+        bf16, int8, k8v4, int4 = json.loads(self.ok(*args, *codecs, *fewer, "--fill", "random", "-o", "json"))
+        self.assertEqual([(r["type_k"], r["type_v"]) for r in (bf16, int8, k8v4, int4)], [("bf16", "bf16"), ("int8", "int8"), ("int8", "int4"), ("int4", "int4")])
+        self.assertTrue(bf16["kv_bytes"] > int8["kv_bytes"] > k8v4["kv_bytes"] > int4["kv_bytes"])
+        self.assertTrue(int8["coded_bytes_read"] > k8v4["coded_bytes_read"] > int4["coded_bytes_read"] > 0)
         self.assertEqual(bf16["coded_bytes_read"], 0)
         filled = int8["coded_bytes_read"]
         self.assertGreater(filled, 0)  # a coded arm that reads no code compares nothing
-        self.assertLess(int8["kv_bytes"], bf16["kv_bytes"])
         info = self.json("info", "-m", MODEL, "--json")["kv_bytes_per_token_by_codec"]
         coded = 64 * (8 - 1 - 2)  # row 701 to 703 of page 10, in the block from page 8 on
         self.assertAlmostEqual(bf16["bytes_per_token"] - int8["bytes_per_token"], coded * (info["bf16"] - info["int8"]), delta=1)
@@ -313,13 +315,14 @@ class Commands(ProgramTest):
         static = ["KV policy static", "int8", "--kv-codec bf16 and f32"]
         self.fails("run", "-m", none, "--kv", "static:capacity=400", "--kv-codec", "int8", "a", says=static)
         self.fails("bench", "-m", none, "--kv", "static", "--kv-codec", "bf16", "--kv-codec", "int8", says=static)
-        for name, says in (("f16", "'f16'; the nearest is bf16; allowed are auto, bf16, f32, int8\n"), ("int5", "'int5'; allowed are")):
+        for name, says in (("f16", "'f16'; the nearest is bf16; allowed are auto, bf16, f32, int8, k8v4, int4\n"), ("int5", "'int5'; allowed are")):
             p = run("bench", "-m", MODEL, "--kv-codec", name)
             self.assertEqual(p.returncode, 2)
             self.assertIn("--kv-codec: unknown KV codec " + says, p.stderr)
-        p = run("info", "-m", MODEL, "--kv-codec", "q8_0", "--json")
-        self.assertEqual((p.returncode, p.stderr.count("KV codec 'q8_0' is read as int8")), (0, 1), p.stderr)
-        self.assertEqual(json.loads(p.stdout)["kv_codec"], "int8")
+        for theirs, ours in (("q8_0", "int8"), ("q8_0,q4_0", "k8v4")):
+            p = run("info", "-m", MODEL, "--kv-codec", theirs, "--json")
+            self.assertEqual((p.returncode, p.stderr.count(f"KV codec '{theirs}' is read as {ours}")), (0, 1), p.stderr)
+            self.assertEqual(json.loads(p.stdout)["kv_codec"], ours)
 
     def test_info_has_the_bytes_of_each_codec(self):
         config = json.loads((MODEL / "config.json").read_text())["text_config"]
@@ -327,7 +330,8 @@ class Commands(ProgramTest):
         info = self.json("info", "-m", MODEL, "--json")
         sizes = info["kv_bytes_per_token_by_codec"]
         self.assertEqual((sizes["bf16"], sizes["f32"], info["kv_bytes_per_token"]), (2 * values, 4 * values, 2 * values))
-        self.assertTrue(values < sizes["int8"] <= 0.54 * sizes["bf16"], sizes)
+        shares = [sizes[codec] / sizes["bf16"] for codec in ("int8", "k8v4", "int4")]
+        self.assertTrue(0.5 < shares[0] <= 0.54 and 0.375 < shares[1] <= 0.41 and 0.25 < shares[2] <= 0.3, sizes)
         self.assertEqual(self.json("info", "-m", MODEL, "--json", "--kv-codec", "int8")["kv_bytes_per_token"], sizes["int8"])
         self.assertRegex(self.ok("info", "-m", MODEL), r"per 1k tokens in int8; values stay: the first page, of 64 tokens, and the last 2 to 6\n")
 

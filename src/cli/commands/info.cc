@@ -282,8 +282,10 @@ int64_t kv_bytes(const Found& found, KvCodec codec) {
 // The codecs that the model's pages may have.
 std::vector<KvCodec> kv_codecs(const Found& found) {
   std::vector<KvCodec> codecs{KvCodec::kBF16, KvCodec::kF32};
-  const auto fits = [](const TextLayer& layer) { return layer.n_kv_heads == 0 || has_codes(layer.head_dim); };
-  if (std::ranges::all_of(found.config.text.layers, fits)) codecs.push_back(KvCodec::kInt8);
+  for (const KvCodec codec : {KvCodec::kInt8, KvCodec::kK8V4, KvCodec::kInt4}) {
+    const auto fits = [&](const TextLayer& layer) { return layer.n_kv_heads == 0 || has_codes(codec, layer.head_dim); };
+    if (std::ranges::all_of(found.config.text.layers, fits)) codecs.push_back(codec);
+  }
   return codecs;
 }
 

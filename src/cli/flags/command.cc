@@ -137,11 +137,12 @@ void add_model_flags(const Command& command, ModelFlags& flags, const ModelFlagS
       .one_of({"auto", "int8"})
       .show_default();
   command
-      .add("--kv-codec", flags.kv_codec,
-           "Form of the KV cache. int8: full pages become 8-bit codes, which attention reads as they are: about half "
-           "the memory, close to the exact answer (docs/codecs.md); bf16, f32: values; auto: bf16, or f32 with --dtype "
-           "f32")
-      .value_name("auto|bf16|f32|int8")
+      .add(
+          "--kv-codec", flags.kv_codec,
+          "Form of the KV cache. int8, k8v4, int4: full pages become codes of 8 bits, of 8 for K and 4 for V, or of 4, "
+          "which attention reads as they are: about 52, 40 or 28 % of the memory, an answer close to the exact one "
+          "(docs/codecs.md); bf16, f32: values; auto: bf16, or f32 with --dtype f32")
+      .value_name("auto|bf16|f32|int8|k8v4|int4")
       .check(fault_of_codec)
       .show_default();
   command.add("--kv-dtype", flags.kv_dtype, "An older form of --kv-codec")

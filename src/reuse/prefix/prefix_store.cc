@@ -139,7 +139,8 @@ std::vector<PrefixStore::Piece> PrefixStore::pieces(std::span<const Sha256Digest
 
 std::string PrefixStore::other_codes(std::span<const Sha256Digest> elements, std::span<const Image> images,
                                      const std::optional<Sha256Digest>& salt) {
-  for (const std::optional<KvCodec> codec : {std::optional<KvCodec>(), {KvCodec::kInt8}, {KvCodec::kInt4}}) {
+  constexpr std::optional<KvCodec> kCodecs[] = {std::nullopt, KvCodec::kInt8, KvCodec::kK8V4, KvCodec::kInt4};
+  for (const std::optional<KvCodec> codec : kCodecs) {
     KvShape shape = shape_;
     for (KvLayerShape& layer : shape.layers) layer.coded = codec;
     if (kv_layout(shape) == kv_layout(shape_)) continue;

@@ -215,7 +215,7 @@ TEST_F(CodedRecords, TiersGetThePlacesOfMemory) {
 // The store of a model with another codec, or none, does not find them, and says so.
 TEST_F(CodedRecords, OfAnotherCodecAreAMissWithAReason) {
   const Key key(700, 1);
-  const std::optional<KvCodec> codecs[] = {std::nullopt, KvCodec::kInt8, KvCodec::kInt4};
+  const std::optional<KvCodec> codecs[] = {std::nullopt, KvCodec::kInt8, KvCodec::kK8V4, KvCodec::kInt4};
   for (const std::optional<KvCodec>& stored : codecs) {
     set_codec(stored);
     save(key, *prefix_kv(*store_, computed(key)));
