@@ -27,7 +27,7 @@ struct Grouping {
 };
 
 Grouping grouping(KvCodec codec, int64_t d) {
-  CHECK(is_coded(codec) && d <= kMaxCodedHead);
+  CHECK((codec == KvCodec::kInt8 || codec == KvCodec::kInt4) && d <= kMaxCodedHead);
   return codec == KvCodec::kInt8 ? Grouping{d, CodeBits::k8} : Grouping{std::min(d, kInt4Group), CodeBits::k4};
 }
 

@@ -5,6 +5,7 @@
 //   int8                         a scale (bf16), d codes of a byte
 //   int4                         the same for every kInt4Group values (the last group may be smaller), two codes a
 //                                byte, the even one in the low half
+// k8v4 is a pair of codecs and encodes no row: its halves do (k_codec, v_codec).
 //
 // Codes are symmetric, -127..127 and -7..7, of the values after a Hadamard rotation of each group, block by block (a
 // block is the largest power of two that divides the group, 256 at most), which spreads outliers over all values.

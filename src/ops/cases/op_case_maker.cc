@@ -197,10 +197,8 @@ Weight OpCaseMaker::quantised(const QuantForm& form, int64_t n_out, int64_t n_in
 
 void OpCaseMaker::place_pages(KvView& kv, CacheShape::Codecs codecs) {
   using Codecs = CacheShape::Codecs;
-  kv.codec = codecs == Codecs::kF32    ? KvCodec::kF32
-             : codecs == Codecs::kInt8 ? KvCodec::kInt8
-             : codecs == Codecs::kInt4 ? KvCodec::kInt4
-                                       : KvCodec::kBF16;
+  static_assert(static_cast<int>(Codecs::kK8V4) == static_cast<int>(KvCodec::kK8V4));  // codecs come first
+  kv.codec = codecs <= Codecs::kK8V4 ? static_cast<KvCodec>(codecs) : KvCodec::kBF16;
   const int32_t n_pages = kv.n_kv_heads * kv.page_stride;
   kv.pages = permutation(n_pages).data();
   for (int c = 0; c < kCacheCodecs; ++c) {
@@ -209,20 +207,20 @@ void OpCaseMaker::place_pages(KvView& kv, CacheShape::Codecs codecs) {
     std::memset(pool.data(), kUnwritten, static_cast<size_t>(pool.bytes()));
     kv.pools[c] = {pool.data(), page_bytes};
   }
-  if (codecs != Codecs::kMixed && codecs != Codecs::kMixedInt8) return;
-  const int n_codecs = codecs == Codecs::kMixed ? 2 : 3;
+  if (codecs < Codecs::kMixed || codecs > Codecs::kMixedAll) return;
+  const int n_codecs = codecs == Codecs::kMixed ? 2 : codecs == Codecs::kMixedInt8 ? 3 : kKvCodecs;
   Buffer& of_pages = op_.buffers.emplace_back(n_pages);
   for (int32_t i = 0; i < n_pages; ++i) of_pages.data()[i] = std::byte{static_cast<unsigned char>(i % n_codecs)};
   kv.codecs = reinterpret_cast<const uint8_t*>(of_pages.data());
 }
 
-void OpCaseMaker::encode_born(KvView& kv) {
+void OpCaseMaker::encode_born(KvView& kv, KvCodec codec) {
   const int32_t n_pages = kv.n_kv_heads * kv.page_stride;
   const std::span<int32_t> pages = permutation(n_pages), born = ints(std::vector<int32_t>(pages.size(), -1));
   std::byte* codecs = op_.buffers.emplace_back(n_pages).data();
   KvView coded = kv;
   coded.pages = pages.data();
-  coded.codec = KvCodec::kInt8;
+  coded.codec = codec;
   for (int32_t h = 0; h < kv.n_kv_heads; ++h) {
     const int32_t end = coded_end(kv.n_slots[h] - 1);
     std::vector<int32_t> slots(static_cast<size_t>((end - 1) * kPageSlots));
@@ -231,7 +229,7 @@ void OpCaseMaker::encode_born(KvView& kv) {
     for (int32_t i = 0; i < kv.page_stride; ++i) {
       const auto at = static_cast<size_t>(h * kv.page_stride + i);
       const bool is_code = i >= 1 && i < end;
-      codecs[at] = std::byte{static_cast<unsigned char>(is_code ? KvCodec::kInt8 : kv.codec)};
+      codecs[at] = std::byte{static_cast<unsigned char>(is_code ? codec : kv.codec)};
       (is_code ? born[at] : pages[at]) = kv.pages[at];
     }
   }
@@ -280,7 +278,10 @@ KvView OpCaseMaker::cache(const CacheShape& shape) {
     fill(v, 1.0f, rounding);
     backend_.kv_write(k, v, one);
   }
-  if (shape.codecs == CacheShape::Codecs::kBornInt8) encode_born(kv);
+  using Codecs = CacheShape::Codecs;
+  if (shape.codecs == Codecs::kBornInt8) encode_born(kv, KvCodec::kInt8);
+  if (shape.codecs == Codecs::kBornInt4) encode_born(kv, KvCodec::kInt4);
+  if (shape.codecs == Codecs::kBornK8V4) encode_born(kv, KvCodec::kK8V4);
   if (shape.slot_bias || shape.hidden != CacheShape::Hidden::kNone) kv.slot_bias = bias.as<float>();
   if (shape.slot_pos) kv.slot_pos = ints(position).data();
   return kv;

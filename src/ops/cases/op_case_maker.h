@@ -25,9 +25,21 @@ inline std::string numbered(const char* label, int64_t n) { return std::string(l
 struct CacheShape {
   std::vector<int32_t> n_slots;  // per kv head
   int64_t head_dim = 64;
-  // kMixed: pages alternate between f32 and bf16; kMixedInt8: between f32, bf16 and int8. kBornInt8: bf16, and the
-  // pages that the last slot sees as codes (coded_end) exist in both forms.
-  enum class Codecs : uint8_t { kF32, kBF16, kMixed, kInt8, kMixedInt8, kBornInt8, kInt4 } codecs = Codecs::kBF16;
+  // kMixed: pages alternate between f32 and bf16; kMixedInt8: between f32, bf16 and int8; kMixedAll: between all.
+  // kBorn...: bf16, and the pages that the last slot sees as codes (coded_end) exist in both forms.
+  enum class Codecs : uint8_t {
+    kF32,
+    kBF16,
+    kInt8,
+    kInt4,
+    kK8V4,
+    kMixed,
+    kMixedInt8,
+    kMixedAll,
+    kBornInt8,
+    kBornInt4,
+    kBornK8V4
+  } codecs = Codecs::kBF16;
   bool slot_bias = false;
   // Slots of bias -inf: one in eight; every other page and one in eight; all of head 0 and one in eight.
   enum class Hidden : uint8_t { kNone, kFew, kPages, kHead } hidden = Hidden::kNone;
@@ -78,7 +90,7 @@ class OpCaseMaker {
   // Pools, and pages in them in no order.
   void place_pages(KvView& kv, CacheShape::Codecs codecs);
   // Pages that the last slot of a head sees as codes become codes.
-  void encode_born(KvView& kv);
+  void encode_born(KvView& kv, KvCodec codec);
 
   Backend& backend_;
   DType values_;

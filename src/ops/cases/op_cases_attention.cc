@@ -245,14 +245,26 @@ void add_scattered_shapes(std::vector<AttentionShape>& shapes) {
 
 // Pages of codes, alone, beside pages of values, and in both forms.
 void add_coded_shapes(std::vector<AttentionShape>& shapes) {
-  for (int32_t d : {32, 64, 80, 96, 128, 256}) {
-    shapes.push_back(
-        {.label = "int8", .seqs = {{1, 200}, {3, 90}, {40, 30}}, .group = 3, .d = d, .codecs = Codecs::kInt8});
+  struct Named {
+    Codecs codecs;
+    const char* name;
+  };
+  for (const Named& n : {Named{Codecs::kInt8, "int8"}, {Codecs::kInt4, "int4"}, {Codecs::kK8V4, "k8v4"}}) {
+    for (int32_t d : {32, 64, 80, 96, 128, 256}) {
+      shapes.push_back(
+          {.label = n.name, .seqs = {{1, 200}, {3, 90}, {40, 30}}, .group = 3, .d = d, .codecs = n.codecs});
+    }
+    for (int32_t group : {1, 4, 8}) {
+      shapes.push_back({.label = n.name, .seqs = {{1, 700}}, .group = group, .codecs = n.codecs, .logits = true});
+    }
   }
   for (int32_t group : {1, 4, 8}) {
-    shapes.push_back({.label = "int8", .seqs = {{1, 700}}, .group = group, .codecs = Codecs::kInt8, .logits = true});
     shapes.push_back(
-        {.label = "mixed int8", .seqs = {{1, 700}, {17, 300}}, .group = group, .codecs = Codecs::kMixedInt8});
+        {.label = "mixed all", .seqs = {{1, 700}, {17, 300}}, .group = group, .codecs = Codecs::kMixedAll});
+  }
+  for (const Named& n : {Named{Codecs::kBornInt4, "int4"}, {Codecs::kBornK8V4, "k8v4"}}) {
+    shapes.push_back(
+        {.label = n.name + std::string(" in both forms"), .seqs = {{1, 1500}, {20, 1010}}, .codecs = n.codecs});
   }
   for (const SeqShape& seq : {SeqShape{1, 1500}, SeqShape{20, 1010}, SeqShape{300, 900}}) {
     AttentionShape shape{.label = "int8 in both forms", .seqs = {seq}, .codecs = Codecs::kBornInt8};
@@ -346,6 +358,8 @@ std::vector<AttentionShape> stats_shapes() {
   }
   for (int32_t n : {1, 70}) {
     shapes.push_back({.label = "int8", .seqs = {{n, 200}}, .codecs = Codecs::kInt8});
+    shapes.push_back({.label = "int4", .seqs = {{n, 200}}, .codecs = Codecs::kInt4});
+    shapes.push_back({.label = "k8v4", .seqs = {{n, 200}}, .codecs = Codecs::kK8V4});
     shapes.push_back({.label = "int8 in both forms", .seqs = {{n, 1000}}, .group = 1, .codecs = Codecs::kBornInt8});
   }
   for (const Hidden hidden : {Hidden::kFew, Hidden::kPages, Hidden::kHead}) {

@@ -9,8 +9,9 @@ namespace {
 using Codecs = CacheShape::Codecs;
 
 const char* codecs_name(Codecs codecs) {
-  static constexpr const char* kCodecNames[] = {" f32",        " bf16",      " mixed", " int8",
-                                                " mixed int8", " born int8", " int4"};
+  static constexpr const char* kCodecNames[] = {" f32",       " bf16",      " int8",       " int4",
+                                                " k8v4",      " mixed",     " mixed int8", " mixed all",
+                                                " born int8", " born int4", " born k8v4"};
   return kCodecNames[static_cast<size_t>(codecs)];
 }
 
@@ -131,9 +132,10 @@ void add_set_case(OpCases& cases, const CacheShape& shape, int32_t slot, bool wi
 }
 
 void add_coded_cases(OpCases& cases) {
-  for (Codecs codecs : {Codecs::kInt8, Codecs::kInt4}) {
+  for (Codecs codecs : {Codecs::kInt8, Codecs::kInt4, Codecs::kK8V4}) {
     for (int64_t d : {32, 64, 72, 80, 96, 128, 256}) {
-      if (codecs == Codecs::kInt4 && (d == 32 || d == 96)) continue;  // whole groups, as of 64
+      if (codecs != Codecs::kInt8 && (d == 32 || d == 96)) continue;   // whole groups, as of 64
+      if (codecs == Codecs::kK8V4 && (d == 72 || d == 128)) continue;  // halves of the others
       add_write_case(cases, {.n_slots = {150, 90}, .head_dim = d, .codecs = codecs}, 81, DType::kF32);
       add_read_case(cases, {.n_slots = {70, 131}, .head_dim = d, .codecs = codecs}, true, true);
       add_encode_case(cases, {.n_slots = {131}, .head_dim = d}, codecs, 0, 0);
@@ -156,6 +158,8 @@ void add_coded_cases(OpCases& cases) {
     add_move_case(cases, {.n_slots = {20, 301}, .head_dim = 72, .codecs = codecs}, Codecs::kInt8);
   }
   add_encode_case(cases, {.n_slots = {700}, .codecs = Codecs::kBornInt8}, Codecs::kInt8, 9, 9);
+  add_encode_case(cases, {.n_slots = {700}, .codecs = Codecs::kBornK8V4}, Codecs::kK8V4, 9, 9);
+  add_read_case(cases, {.n_slots = {400}, .codecs = Codecs::kMixedAll}, true, true);
 }
 
 }  // namespace

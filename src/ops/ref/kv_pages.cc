@@ -17,10 +17,17 @@ struct SlotRef {
   KvCodec codec;
 };
 
+struct RowBytes {
+  int64_t k, v;
+};
+RowBytes row_bytes(KvCodec codec, int64_t d) {
+  return {coded_bytes(k_codec(codec), d), coded_bytes(v_codec(codec), d)};
+}
+
 SlotRef slot_of(const KvView::Form& page, int64_t slot, int64_t d) {
-  const int64_t row_bytes = coded_bytes(page.codec, d);
-  std::byte* k = page.data + slot % kPageSlots * row_bytes;
-  return {k, k + kPageSlots * row_bytes, page.codec};
+  const RowBytes bytes = row_bytes(page.codec, d);
+  const int64_t i = slot % kPageSlots;
+  return {page.data + i * bytes.k, page.data + kPageSlots * bytes.k + i * bytes.v, page.codec};
 }
 
 SlotRef slot_ref(const KvView& kv, int head, int64_t slot) {
@@ -30,13 +37,13 @@ SlotRef slot_ref(const KvView& kv, int head, int64_t slot) {
 }
 
 void read_slot(const SlotRef& slot, int64_t d, float* k, float* v) {
-  if (k != nullptr) decode_head(slot.codec, slot.k, {k, static_cast<size_t>(d)});
-  if (v != nullptr) decode_head(slot.codec, slot.v, {v, static_cast<size_t>(d)});
+  if (k != nullptr) decode_head(k_codec(slot.codec), slot.k, {k, static_cast<size_t>(d)});
+  if (v != nullptr) decode_head(v_codec(slot.codec), slot.v, {v, static_cast<size_t>(d)});
 }
 
 void write_slot(const SlotRef& slot, std::span<const float> k, std::span<const float> v) {
-  encode_head(slot.codec, k, slot.k);
-  encode_head(slot.codec, v, slot.v);
+  encode_head(k_codec(slot.codec), k, slot.k);
+  encode_head(v_codec(slot.codec), v, slot.v);
 }
 
 }  // namespace
@@ -58,7 +65,8 @@ HeadSlots load_head(const KvView& kv, int head, int32_t end) {
 }
 
 int64_t RefBackend::kv_page_bytes(KvCodec codec, int64_t head_dim) const {
-  return 2 * kPageSlots * coded_bytes(codec, head_dim);
+  const RowBytes bytes = row_bytes(codec, head_dim);
+  return kPageSlots * (bytes.k + bytes.v);
 }
 
 void RefBackend::kv_write(const Tensor& k, const Tensor& v, const KvView& kv) {
@@ -102,21 +110,21 @@ void RefBackend::kv_move(const KvView& src, const KvView& dst, int head, std::sp
       write_slot(b, key, value);
       continue;
     }
-    const auto bytes = static_cast<size_t>(coded_bytes(a.codec, d));
-    std::memmove(b.k, a.k, bytes);
-    std::memmove(b.v, a.v, bytes);
+    const RowBytes bytes = row_bytes(a.codec, d);
+    std::memmove(b.k, a.k, static_cast<size_t>(bytes.k));
+    std::memmove(b.v, a.v, static_cast<size_t>(bytes.v));
   }
 }
 
 void RefBackend::kv_set(const KvView& kv, int head, int32_t slot, const Tensor& k, const Tensor& v) {
   const SlotRef ref = slot_ref(kv, head, slot);
-  const auto set = [&](const Tensor& x, std::byte* to) {
+  const auto set = [&](KvCodec codec, const Tensor& x, std::byte* to) {
     if (x.empty()) return;
     CHECK(x.dtype == DType::kF32 && x.numel() == kv.head_dim && x.dense());
-    encode_head(ref.codec, {x.as<float>(), static_cast<size_t>(kv.head_dim)}, to);
+    encode_head(codec, {x.as<float>(), static_cast<size_t>(kv.head_dim)}, to);
   };
-  set(k, ref.k);
-  set(v, ref.v);
+  set(k_codec(ref.codec), k, ref.k);
+  set(v_codec(ref.codec), v, ref.v);
 }
 
 }  // namespace vlcache

@@ -39,6 +39,7 @@ std::vector<float> first_of_k(const Cache& cache, int head, const std::vector<in
 TEST(RefKvPages, BytesOfAPage) {
   EXPECT_EQ(kRef->kv_page_bytes(KvCodec::kBF16, 64), 16384);
   EXPECT_EQ(kRef->kv_page_bytes(KvCodec::kF32, 80), 2 * 64 * 80 * 4);
+  EXPECT_EQ(kRef->kv_page_bytes(KvCodec::kK8V4, 64), 64 * (66 + 36));
 }
 
 TEST(RefKvPages, WriteFillsTheLastSlotsOfEveryHead) {
@@ -81,7 +82,7 @@ TEST(RefKvPages, MoveToAnotherCacheAndSet) {
 // Into a coded page values are encoded, slot by slot; between coded pages codes move as they are.
 TEST(RefKvPages, MoveEncodes) {
   constexpr int64_t kDim = 8;
-  for (const KvCodec codec : {KvCodec::kInt8, KvCodec::kInt4}) {
+  for (const KvCodec codec : {KvCodec::kInt8, KvCodec::kInt4, KvCodec::kK8V4}) {
     Cache values(*kRef, {10}, kDim), coded(*kRef, {70}, kDim), moved(*kRef, {70}, kDim);
     coded.view.codec = moved.view.codec = codec;
     number_slots(values, 10);
@@ -89,14 +90,16 @@ TEST(RefKvPages, MoveEncodes) {
     kRef->kv_move(coded.view, moved.view, 0, std::vector<int32_t>{69}, std::vector<int32_t>{2});
     Matrix k({1, kDim}), v({1, kDim});
     kRef->kv_read(moved.view, 0, std::vector<int32_t>{2}, k.t, v.t);
-    std::vector<float> key, decoded(kDim);
-    for (int64_t c = 0; c < kDim; ++c) key.push_back(static_cast<float>(700 + c));
-    std::vector<std::byte> row(static_cast<size_t>(coded_bytes(codec, kDim)));
-    encode_head(codec, key, row.data());
-    decode_head(codec, row.data(), decoded);
-    EXPECT_EQ(k.data, decoded);
-    for (float& x : decoded) x = -x;
-    EXPECT_EQ(v.data, decoded);
+    const auto decoded = [](KvCodec half, float sign) {
+      std::vector<float> x;
+      for (int64_t c = 0; c < kDim; ++c) x.push_back(sign * static_cast<float>(700 + c));
+      std::vector<std::byte> row(static_cast<size_t>(coded_bytes(half, kDim)));
+      encode_head(half, x, row.data());
+      decode_head(half, row.data(), x);
+      return x;
+    };
+    EXPECT_EQ(k.data, decoded(k_codec(codec), 1.0f));
+    EXPECT_EQ(v.data, decoded(v_codec(codec), -1.0f));
   }
 }
 

@@ -182,7 +182,7 @@ TEST_P(CodedAttentionTest, Needle) {
     data.k[at] = data.q[static_cast<size_t>(x)] * 1.5f;
     data.v[at] = x % 2 == 0 ? 3.0f : -3.0f;
   }
-  data.become_codes();
+  data.become_codes(KvCodec::kInt8);
   const testing::Expected e = testing::reference(data);
   run(data);
   ASSERT_GT(e.weights[kNeedle], 0.5);
@@ -219,7 +219,7 @@ TEST_P(CodedAttentionTest, RowsOfZeros) {
     std::fill(data.k.begin(), data.k.end(), 0.0f);
     std::fill(data.v.begin(), data.v.end(), 0.0f);
     std::fill_n(data.q_bf16.begin(), data.c.d, to_bf16(0.0f));
-    data.become_codes();
+    data.become_codes(KvCodec::kInt8);
     run(data);
     for (size_t i = 0; i < data.out_bf16.size(); ++i) ASSERT_EQ(data.out_value(i), 0.0f) << i;
     for (int i = 0; i < n_rows; ++i)

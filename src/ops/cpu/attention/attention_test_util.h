@@ -16,6 +16,7 @@
 
 namespace vlcache::cpu::testing {
 
+// size: all that cases differ in.
 struct TestCase {
   int d = 64;
   int group = 2;
@@ -30,11 +31,12 @@ struct TestCase {
   bool hidden = false;     // every third page and every fifth slot, whose K and V are NaN where a whole page is
   bool scattered = false;  // rows see up to any slot, in no order
   bool mixed = false;      // codecs alternate from page to page
-  bool blocks = false;     // pages [1, coded_end) of the last row are int8
+  bool blocks = false;     // pages [1, coded_end) of the last row are `coded`
   bool born = false;       // and the pages of values that they were made from are there, for earlier rows
   bool ragged = false;     // heads have n_slots, n_slots - 77, ... slots
   float q_scale = 1.0f;
   KvCodec codec = KvCodec::kBF16;
+  KvCodec coded = KvCodec::kInt8;
   DType compute = DType::kBF16;
   uint32_t seed = 1;
 
@@ -46,7 +48,8 @@ struct TestCase {
            std::to_string(n_sinks) + (q_sinks ? " q_sinks" : "") + (slot_pos ? " slot_pos" : "") +
            (bias ? " bias" : "") + (hidden ? " hidden" : "") + (scattered ? " scattered" : "") +
            (mixed ? " mixed" : "") + (blocks ? " blocks" : "") + (born ? " born" : "") + " " +
-           std::string(kv_codec_name(codec)) + " pages" + (compute == DType::kF32 ? " f32" : " bf16");
+           std::string(kv_codec_name(codec)) + " pages" + (blocks ? " " + std::string(kv_codec_name(coded)) : "") +
+           (compute == DType::kF32 ? " f32" : " bf16");
   }
 };
 
@@ -153,8 +156,8 @@ struct TestData {
     return args;
   }
   // Writes the rows again, all of them as codes: k and v were changed.
-  void become_codes() {
-    c.codec = KvCodec::kInt8;
+  void become_codes(KvCodec codec) {
+    c.codec = codec;
     encode_rows();
     for (int h = 0; h < c.n_kv_heads; ++h) write_head(h);
   }
@@ -231,18 +234,19 @@ struct TestData {
 
   KvCodec codec_in_blocks(int64_t i) const {
     const int64_t page = i % page_stride, n = n_slots[static_cast<size_t>(i / page_stride)];
-    return page > 0 && page < coded_end(n - 1) ? KvCodec::kInt8 : c.codec;
+    return page > 0 && page < coded_end(n - 1) ? c.coded : c.codec;
   }
 
   void encode_rows() {
     k_coded = k, v_coded = v;
     if (!c.blocks && !is_coded(c.codec)) return;
     const auto d = static_cast<size_t>(c.d);
-    std::vector<std::byte> row(static_cast<size_t>(coded_bytes(KvCodec::kInt8, c.d)));
-    for (std::vector<float>* x : {&k_coded, &v_coded}) {
+    const KvCodec codec = c.blocks ? c.coded : c.codec;
+    for (auto [x, half] : {std::pair{&k_coded, k_codec(codec)}, {&v_coded, v_codec(codec)}}) {
+      std::vector<std::byte> row(static_cast<size_t>(coded_bytes(half, c.d)));
       for (size_t at = 0; at < x->size(); at += d) {
-        encode_head(KvCodec::kInt8, {&(*x)[at], d}, row.data());
-        decode_head(KvCodec::kInt8, row.data(), {&(*x)[at], d});
+        encode_head(half, {&(*x)[at], d}, row.data());
+        decode_head(half, row.data(), {&(*x)[at], d});
       }
     }
   }

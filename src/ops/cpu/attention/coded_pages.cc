@@ -12,47 +12,80 @@ constexpr int64_t kScaleBytes = sizeof(bf16);
 constexpr int64_t kMaxRowBytes = kScaleBytes + kMaxHeadDim;  // a head as encode_head has it
 constexpr size_t kSlotsAtOnce = 16;
 
-// The four arrays of a page.
-struct CodedPage {
+// One half of a page, K or V: codes and scales of 64 slots.
+struct CodedHalf {
   KvCodec codec;
-  int64_t d, dp;
+  int64_t d;
   int64_t group, n_scales;  // values under one scale; scales of a slot
-  std::byte *k, *k_scales, *v, *v_scales;
+  std::byte *codes, *scales;
 
-  explicit CodedPage(const PageRef& page)
-      : codec(page.codec),
-        d(page.head_dim),
-        dp(padded_dim(d)),
+  // `width`: codes of a slot, padding included.
+  CodedHalf(KvCodec codec_in, int64_t d_in, int64_t width, std::byte* data)
+      : codec(codec_in),
+        d(d_in),
         group(is_int8() ? d : kInt4Group),
         n_scales((d + group - 1) / group),
-        k(page.data),
-        k_scales(k + kPageSlots * d * codec_bits(codec) / 8),
-        v(k + kv_k_bytes(codec, d)),
-        v_scales(v + kPageSlots * dp * codec_bits(codec) / 8) {
-    CHECK(is_coded(codec) && d % (32 / codec_bits(codec)) == 0 && d <= kMaxHeadDim);
+        codes(data),
+        scales(codes + kPageSlots * width * codec_bits(codec) / 8) {
+    CHECK(is_coded(codec) && d % 2 == 0 && d <= kMaxHeadDim);
   }
   bool is_int8() const { return codec == KvCodec::kInt8; }
-  int64_t k_words() const { return d * codec_bits(codec) / 32; }  // of a slot
-  uint32_t* k_word(int64_t slot) const { return reinterpret_cast<uint32_t*>(k) + slot; }
-  std::byte* k_scale(int64_t slot, int64_t i) const { return k_scales + (i * kPageSlots + slot) * kScaleBytes; }
-  std::byte* v_scale(int64_t slot, int64_t i) const { return v_scales + (slot * n_scales + i) * kScaleBytes; }
-  // Slots of V that share a line of dp words, and the byte with code 0 of a slot: code c is 4 * c bytes further.
+};
+
+struct CodedK : CodedHalf {
+  explicit CodedK(const PageRef& page) : CodedHalf(k_codec(page.codec), page.head_dim, page.head_dim, page.data) {
+    CHECK(d % (32 / codec_bits(codec)) == 0);
+  }
+  int64_t words() const { return d * codec_bits(codec) / 32; }  // of a slot
+  uint32_t* word(int64_t slot) const { return reinterpret_cast<uint32_t*>(codes) + slot; }
+  std::byte* scale(int64_t slot, int64_t i) const { return scales + (i * kPageSlots + slot) * kScaleBytes; }
+};
+
+struct CodedV : CodedHalf {
+  int64_t dp;
+
+  explicit CodedV(const PageRef& page)
+      : CodedHalf(v_codec(page.codec), page.head_dim, padded_dim(page.head_dim),
+                  page.data + kv_k_bytes(page.codec, page.head_dim)),
+        dp(padded_dim(d)) {}
+  std::byte* scale(int64_t slot, int64_t i) const { return scales + (slot * n_scales + i) * kScaleBytes; }
+  // Slots that share a line of dp words, and the byte with code 0 of a slot: code c is 4 * c bytes further.
   int64_t line_slots() const { return is_int8() ? 4 : 8; }
-  std::byte* v_line(int64_t slot) const { return v + slot / line_slots() * 4 * dp + slot % 4; }
+  std::byte* line(int64_t slot) const { return codes + slot / line_slots() * 4 * dp + slot % 4; }
   // int4: which half of these bytes is a slot's.
   static bool is_high(int64_t slot) { return slot % 8 >= 4; }
 };
 
-// ---- rows of encode_head: per group a scale and codes. Here: codes of all groups together, [d] bytes or [d/2]
-// --------
+// ---- rows of encode_head: per group a scale and codes. Here: codes of all groups together, [d] bytes or [d/2] -----
 
 template <typename Visit>
-void for_each_group(const CodedPage& page, const Visit& visit) {
-  for (int64_t i = 0, row = 0, codes = 0; i < page.n_scales; ++i) {
-    const int64_t n = std::min(page.group, page.d - i * page.group) * codec_bits(page.codec) / 8;
+void for_each_group(const CodedHalf& half, const Visit& visit) {
+  for (int64_t i = 0, row = 0, codes = 0; i < half.n_scales; ++i) {
+    const int64_t n = std::min(half.group, half.d - i * half.group) * codec_bits(half.codec) / 8;
     visit(i, row, codes, static_cast<size_t>(n));
     row += kScaleBytes + n, codes += n;
   }
+}
+
+// One row of f32 as codes, and its scales to scale(i).
+template <typename Scale>
+void encode_row(const CodedHalf& half, const std::byte* x, std::byte* codes, const Scale& scale) {
+  std::byte row[kMaxRowBytes];
+  encode_head(half.codec, {reinterpret_cast<const float*>(x), static_cast<size_t>(half.d)}, row);
+  for_each_group(half, [&](int64_t i, int64_t from, int64_t at, size_t bytes) {
+    std::memcpy(scale(i), row + from, kScaleBytes);
+    std::memcpy(codes + at, row + from + kScaleBytes, bytes);
+  });
+}
+
+template <typename Scale>
+void decode_row(const CodedHalf& half, const std::byte* codes, const Scale& scale, float* x) {
+  std::byte row[kMaxRowBytes];
+  for_each_group(half, [&](int64_t i, int64_t to, int64_t at, size_t bytes) {
+    std::memcpy(row + to, scale(i), kScaleBytes);
+    std::memcpy(row + to + kScaleBytes, codes + at, bytes);
+  });
+  decode_head(half.codec, row, {x, static_cast<size_t>(half.d)});
 }
 
 // Two codes a byte to one a byte, and back. The high half of a byte of one code is undefined.
@@ -84,8 +117,7 @@ void reorder_words(std::byte* codes, int64_t n, const Reorder& reorder) {
   }
 }
 
-// ---- V: lines of four slots a word, of int4 four more in the high halves
-// ----------------------------------------------
+// ---- V: lines of four slots a word, of int4 four more in the high halves ------------------------------------------
 
 // y[4 * c + i] = byte c of row i, of four rows `stride` bytes apart: four slots side by side; and back.
 void interleave_rows(const std::byte* x, int64_t stride, int64_t d, std::byte* y) {
@@ -102,57 +134,57 @@ void put_half(std::byte& byte, std::byte code, bool high) {
 }
 
 // A slot alone.
-void write_v_slot(const CodedPage& page, const std::byte* codes, int64_t slot) {
-  std::byte* line = page.v_line(slot);
-  for (int64_t c = 0; c < page.dp; ++c) {
-    const std::byte code = c < page.d ? codes[c] : std::byte{};
-    if (page.is_int8()) {
+void write_v_slot(const CodedV& v, const std::byte* codes, int64_t slot) {
+  std::byte* line = v.line(slot);
+  for (int64_t c = 0; c < v.dp; ++c) {
+    const std::byte code = c < v.d ? codes[c] : std::byte{};
+    if (v.is_int8()) {
       line[4 * c] = code;
     } else {
-      put_half(line[4 * c], code, CodedPage::is_high(slot));
+      put_half(line[4 * c], code, CodedV::is_high(slot));
     }
   }
 }
 
 // A whole line of slots.
-void write_v_line(const CodedPage& page, const std::byte* codes, int64_t stride, int64_t slot) {
-  std::byte* line = page.v_line(slot);
-  interleave_rows(codes, stride, page.d, line);
-  std::memset(line + 4 * page.d, 0, static_cast<size_t>(4 * (page.dp - page.d)));
-  if (page.is_int8()) return;
+void write_v_line(const CodedV& v, const std::byte* codes, int64_t stride, int64_t slot) {
+  std::byte* line = v.line(slot);
+  interleave_rows(codes, stride, v.d, line);
+  std::memset(line + 4 * v.d, 0, static_cast<size_t>(4 * (v.dp - v.d)));
+  if (v.is_int8()) return;
   std::byte high[4 * kMaxHeadDim];
-  interleave_rows(codes + 4 * stride, stride, page.d, high);
-  for (int64_t i = 0; i < 4 * page.d; ++i) line[i] = (line[i] & std::byte{15}) | high[i] << 4;
+  interleave_rows(codes + 4 * stride, stride, v.d, high);
+  for (int64_t i = 0; i < 4 * v.d; ++i) line[i] = (line[i] & std::byte{15}) | high[i] << 4;
 }
 
 // Rows of codes of a byte.
-void write_v(const CodedPage& page, const std::byte* codes, int64_t stride, int64_t begin, int64_t n) {
+void write_v(const CodedV& v, const std::byte* codes, int64_t stride, int64_t begin, int64_t n) {
   for (int64_t i = 0; i < n;) {
     const int64_t slot = begin + i;
-    if (slot % page.line_slots() == 0 && n - i >= page.line_slots()) {
-      write_v_line(page, codes + i * stride, stride, slot);
-      i += page.line_slots();
+    if (slot % v.line_slots() == 0 && n - i >= v.line_slots()) {
+      write_v_line(v, codes + i * stride, stride, slot);
+      i += v.line_slots();
     } else {
-      write_v_slot(page, codes + i * stride, slot);
+      write_v_slot(v, codes + i * stride, slot);
       ++i;
     }
   }
 }
 
-void read_v(const CodedPage& page, std::span<const int32_t> slots, std::byte* codes, int64_t stride) {
+void read_v(const CodedV& v, std::span<const int32_t> slots, std::byte* codes, int64_t stride) {
   for (size_t i = 0; i < slots.size();) {
     const int64_t slot = slots[i] % kPageSlots;
     std::byte* rows = codes + static_cast<int64_t>(i) * stride;
-    const std::byte* line = page.v_line(slot);
+    const std::byte* line = v.line(slot);
     const int n = slot % 4 == 0 && is_run(slots.subspan(i), 4) ? 4 : 1;
     if (n == 4) {
-      separate_rows(line, page.d, rows, stride);
+      separate_rows(line, v.d, rows, stride);
     } else {
-      for (int64_t c = 0; c < page.d; ++c) rows[c] = line[4 * c];
+      for (int64_t c = 0; c < v.d; ++c) rows[c] = line[4 * c];
     }
-    if (!page.is_int8() && CodedPage::is_high(slot)) {
+    if (!v.is_int8() && CodedV::is_high(slot)) {
       for (int j = 0; j < n; ++j) {
-        for (int64_t c = 0; c < page.d; ++c) rows[j * stride + c] >>= 4;
+        for (int64_t c = 0; c < v.d; ++c) rows[j * stride + c] >>= 4;
       }
     }
     i += static_cast<size_t>(n);
@@ -162,82 +194,75 @@ void read_v(const CodedPage& page, std::span<const int32_t> slots, std::byte* co
 }  // namespace
 
 void write_coded(const PageRef& page, const HeadRows& rows, int begin, int n) {
-  const CodedPage to(page);
-  std::byte row[kMaxRowBytes], codes[kPageSlots * kMaxHeadDim];
-  const auto encode = [&](const std::byte* x, std::byte* row_codes, const auto& scale) {
-    encode_head(to.codec, {reinterpret_cast<const float*>(x), static_cast<size_t>(to.d)}, row);
-    for_each_group(to, [&](int64_t i, int64_t from, int64_t at, size_t bytes) {
-      std::memcpy(scale(i), row + from, kScaleBytes);
-      std::memcpy(row_codes + at, row + from + kScaleBytes, bytes);
-    });
-  };
+  std::byte codes[kPageSlots * kMaxHeadDim];
   if (rows.k != nullptr) {
+    const CodedK k(page);
     for (int i = 0; i < n; ++i) {
-      std::byte* words = codes + i * 4 * to.k_words();
-      encode(rows.k + i * rows.k_stride, words, [&](int64_t group) { return to.k_scale(begin + i, group); });
-      if (!to.is_int8()) reorder_words(words, to.k_words(), to_k_order);
+      std::byte* words = codes + i * 4 * k.words();
+      encode_row(k, rows.k + i * rows.k_stride, words, [&](int64_t group) { return k.scale(begin + i, group); });
+      if (!k.is_int8()) reorder_words(words, k.words(), to_k_order);
     }
-    transpose_words(codes, 4 * to.k_words(), n, to.k_words(), to.k_word(begin));
+    transpose_words(codes, 4 * k.words(), n, k.words(), k.word(begin));
   }
   if (rows.v == nullptr) return;
+  const CodedV v(page);
   std::byte pairs[kMaxHeadDim];
   for (int i = 0; i < n; ++i) {
-    std::byte* bytes = codes + i * to.d;
-    encode(rows.v + i * rows.v_stride, to.is_int8() ? bytes : pairs,
-           [&](int64_t group) { return to.v_scale(begin + i, group); });
-    if (!to.is_int8()) unpack_nibbles(pairs, to.d, bytes);
+    std::byte* bytes = codes + i * v.d;
+    encode_row(v, rows.v + i * rows.v_stride, v.is_int8() ? bytes : pairs,
+               [&](int64_t group) { return v.scale(begin + i, group); });
+    if (!v.is_int8()) unpack_nibbles(pairs, v.d, bytes);
   }
-  write_v(to, codes, to.d, begin, n);
+  write_v(v, codes, v.d, begin, n);
 }
 
 void read_coded(const PageRef& page, std::span<const int32_t> slots, const Tensor& k, const Tensor& v) {
-  const CodedPage from(page);
-  std::byte row[kMaxRowBytes], codes[kSlotsAtOnce * kMaxHeadDim];
-  const auto decode = [&](const std::byte* row_codes, float* x, const auto& scale) {
-    for_each_group(from, [&](int64_t i, int64_t to, int64_t at, size_t bytes) {
-      std::memcpy(row + to, scale(i), kScaleBytes);
-      std::memcpy(row + to + kScaleBytes, row_codes + at, bytes);
-    });
-    decode_head(from.codec, row, {x, static_cast<size_t>(from.d)});
-  };
+  const CodedK from_k(page);
+  const CodedV from_v(page);
+  std::byte codes[kSlotsAtOnce * kMaxHeadDim];
   for (size_t begin = 0; begin < slots.size(); begin += kSlotsAtOnce) {
     const std::span<const int32_t> some = slots.subspan(begin, std::min(kSlotsAtOnce, slots.size() - begin));
+    const auto slot = [&](size_t i) { return int64_t{some[i] % kPageSlots}; };
+    const auto row = [&](const Tensor& t, size_t i) { return t.row<float>(static_cast<int64_t>(begin + i)); };
     if (!k.empty()) {
-      gather_words(from.k_word(0), some, from.k_words(), codes, 4 * from.k_words());
+      const int64_t n = from_k.words();
+      gather_words(from_k.word(0), some, n, codes, 4 * n);
       for (size_t i = 0; i < some.size(); ++i) {
-        std::byte* words = codes + static_cast<int64_t>(i) * 4 * from.k_words();
-        if (!from.is_int8()) reorder_words(words, from.k_words(), from_k_order);
-        decode(words, k.row<float>(static_cast<int64_t>(begin + i)),
-               [&](int64_t group) { return from.k_scale(some[i] % kPageSlots, group); });
+        std::byte* words = codes + static_cast<int64_t>(i) * 4 * n;
+        if (!from_k.is_int8()) reorder_words(words, n, from_k_order);
+        decode_row(
+            from_k, words, [&](int64_t group) { return from_k.scale(slot(i), group); }, row(k, i));
       }
     }
     if (v.empty()) continue;
-    read_v(from, some, codes, from.d);
+    read_v(from_v, some, codes, from_v.d);
     for (size_t i = 0; i < some.size(); ++i) {
-      std::byte* bytes = codes + static_cast<int64_t>(i) * from.d;
-      if (!from.is_int8()) pack_nibbles(bytes, from.d, bytes);
-      decode(bytes, v.row<float>(static_cast<int64_t>(begin + i)),
-             [&](int64_t group) { return from.v_scale(some[i] % kPageSlots, group); });
+      std::byte* bytes = codes + static_cast<int64_t>(i) * from_v.d;
+      if (!from_v.is_int8()) pack_nibbles(bytes, from_v.d, bytes);
+      decode_row(
+          from_v, bytes, [&](int64_t group) { return from_v.scale(slot(i), group); }, row(v, i));
     }
   }
 }
 
 void move_coded(const PageRef& from, std::byte* to, const SlotMap& slots) {
-  const CodedPage a(from), b({to, from.codec, from.head_dim});
+  const PageRef other{to, from.codec, from.head_dim};
+  const CodedK from_k(from), to_k(other);
+  const CodedV from_v(from), to_v(other);
   for (size_t i = 0; i < slots.from.size(); ++i) {
     const int64_t x = slots.from[i] % kPageSlots, y = slots.to[i] % kPageSlots;
-    for (int64_t group = 0; group < a.n_scales; ++group) {
-      std::memmove(b.k_scale(y, group), a.k_scale(x, group), kScaleBytes);
-      std::memmove(b.v_scale(y, group), a.v_scale(x, group), kScaleBytes);
-    }
-    for (int64_t c = 0; c < a.k_words(); ++c) b.k_word(y)[c * kPageSlots] = a.k_word(x)[c * kPageSlots];
-    const std::byte* v = a.v_line(x);
-    std::byte* moved = b.v_line(y);
-    for (int64_t c = 0; c < 4 * a.dp; c += 4) {
-      if (a.is_int8()) {
+    for (int64_t group = 0; group < from_k.n_scales; ++group)
+      std::memmove(to_k.scale(y, group), from_k.scale(x, group), kScaleBytes);
+    for (int64_t group = 0; group < from_v.n_scales; ++group)
+      std::memmove(to_v.scale(y, group), from_v.scale(x, group), kScaleBytes);
+    for (int64_t c = 0; c < from_k.words(); ++c) to_k.word(y)[c * kPageSlots] = from_k.word(x)[c * kPageSlots];
+    const std::byte* v = from_v.line(x);
+    std::byte* moved = to_v.line(y);
+    for (int64_t c = 0; c < 4 * from_v.dp; c += 4) {
+      if (from_v.is_int8()) {
         moved[c] = v[c];
       } else {
-        put_half(moved[c], CodedPage::is_high(x) ? v[c] >> 4 : v[c], CodedPage::is_high(y));
+        put_half(moved[c], CodedV::is_high(x) ? v[c] >> 4 : v[c], CodedV::is_high(y));
       }
     }
   }

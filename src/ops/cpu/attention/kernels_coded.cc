@@ -500,7 +500,9 @@ void fill(AttentionKernels* kernels) {
   kernels->scores[kCodec] = scores_coded<Dots>;
   kernels->values[kCodec] = values_coded<Dots>;
   kernels->softmax[kCodec] = kernels->softmax[static_cast<size_t>(KvCodec::kF32)];
-  kernels->strip_rows[kCodec] = kCodedStripRows;
+  for (int codec = 0; codec < kKvCodecs; ++codec) {
+    if (is_coded(static_cast<KvCodec>(codec))) kernels->strip_rows[codec] = kCodedStripRows;
+  }
   kernels->code_query = code_query<Dots>;
   kernels->rotate = rotate;
   kernels->scale_columns = scale_columns;

@@ -12,6 +12,7 @@
 //   kInt4  K [d/8][64][4]: the low half of a byte has the first four dimensions, the high half the next four; K's
 //          scales [d/32, rounded up][64]; V [8][dp][4]: four slots and the next four in the same way; V's scales
 //          [64][d/32, rounded up]
+//   kK8V4  K as kInt8 has it, V as kInt4
 // Slots at and beyond a head's n_slots are undefined and may be NaN (pages are recycled): kernels never read them into
 // a result.
 #pragma once
@@ -24,7 +25,7 @@
 namespace vlcache::cpu {
 
 constexpr int64_t padded_dim(int64_t head_dim) { return (head_dim + 15) / 16 * 16; }
-// Of one value or code, and of the scales of one slot's K or V.
+// Of one value or code, and of the scales of one slot's K or V; of a half's codec (k_codec, v_codec).
 constexpr int64_t codec_bits(KvCodec codec) {
   return codec == KvCodec::kF32 ? 32 : codec == KvCodec::kBF16 ? 16 : codec == KvCodec::kInt8 ? 8 : 4;
 }
@@ -32,14 +33,16 @@ constexpr int64_t kv_scale_bytes(KvCodec codec, int64_t head_dim) {
   if (!is_coded(codec)) return 0;
   return 2 * (codec == KvCodec::kInt8 ? 1 : (head_dim + kInt4Group - 1) / kInt4Group);
 }
-// Where V begins. head_dim: even, of int8 a multiple of 4, of int4 one of 8.
+constexpr int64_t kv_half_bytes(KvCodec codec, int64_t head_dim, int64_t width) {
+  return kPageSlots * (width * codec_bits(codec) / 8 + kv_scale_bytes(codec, head_dim));
+}
+// Where V begins. head_dim: even, where K is int8 a multiple of 4, where it is int4 one of 8.
 constexpr int64_t kv_k_bytes(KvCodec codec, int64_t head_dim) {
-  return kPageSlots * (head_dim * codec_bits(codec) / 8 + kv_scale_bytes(codec, head_dim));
+  return kv_half_bytes(k_codec(codec), head_dim, head_dim);
 }
 // Always a multiple of 64.
 constexpr int64_t kv_page_bytes(KvCodec codec, int64_t head_dim) {
-  return kv_k_bytes(codec, head_dim) +
-         kPageSlots * (padded_dim(head_dim) * codec_bits(codec) / 8 + kv_scale_bytes(codec, head_dim));
+  return kv_k_bytes(codec, head_dim) + kv_half_bytes(v_codec(codec), head_dim, padded_dim(head_dim));
 }
 
 // As in Backend.

@@ -53,7 +53,7 @@ struct Store {
 
 Tensor tensor(Rows& r, int64_t n, int64_t heads, int64_t d) { return Tensor(r.bytes.data(), r.dtype, {n, heads, d}); }
 
-// Values of a row [column, column + d), as a page of the codec holds them.
+// Values of a row [column, column + d), as the half of a page with this codec holds them.
 std::vector<float> stored(KvCodec codec, const Rows& rows, int64_t row, int64_t column, int64_t d) {
   std::vector<float> x;
   for (int64_t c = 0; c < d; ++c) x.push_back(rows.value(row, column + c));
@@ -66,8 +66,8 @@ std::vector<float> stored(KvCodec codec, const Rows& rows, int64_t row, int64_t 
 void expect_slot(const std::vector<float>& got, const Rows& k, const Rows& v, int64_t row, int64_t column,
                  KvCodec codec) {
   const int64_t d = static_cast<int64_t>(got.size()) / 2;
-  std::vector<float> expected = stored(codec, k, row, column, d);
-  const std::vector<float> values = stored(codec, v, row, column, d);
+  std::vector<float> expected = stored(k_codec(codec), k, row, column, d);
+  const std::vector<float> values = stored(v_codec(codec), v, row, column, d);
   expected.insert(expected.end(), values.begin(), values.end());
   ASSERT_EQ(got, expected);
 }
@@ -116,8 +116,8 @@ TEST_P(KvPagesTest, StridedRowsOfAFusedProjection) {
   Rows fused(90, 7 * d, DType::kBF16, rng);
   const Tensor rows(fused.bytes.data(), DType::kBF16, {90, 7 * d});
   kv_write(rows.columns(3 * d, 5 * d).view({90, 2, d}), rows.columns(5 * d, 7 * d).view({90, 2, d}), store.view());
-  const std::vector<float> got = store.slot(1, 77), k = stored(codec, fused, 77, 4 * d, d),
-                           v = stored(codec, fused, 77, 6 * d, d);
+  const std::vector<float> got = store.slot(1, 77), k = stored(k_codec(codec), fused, 77, 4 * d, d),
+                           v = stored(v_codec(codec), fused, 77, 6 * d, d);
   EXPECT_TRUE(std::equal(k.begin(), k.end(), got.begin()));
   EXPECT_TRUE(std::equal(v.begin(), v.end(), got.begin() + d));
 }
@@ -126,12 +126,12 @@ TEST_P(KvPagesTest, HalfPrecisionRows) {
   Store store(codec, d, 1, 3);
   std::vector<uint16_t> ones(static_cast<size_t>(3 * d), 0x3c00), halves(ones.size(), 0x3800);  // 1 and 0.5
   kv_write(Tensor(ones.data(), DType::kF16, {3, 1, d}), Tensor(halves.data(), DType::kF16, {3, 1, d}), store.view());
-  const float step = codec == KvCodec::kInt4 ? 0x1p-3f
-                     : is_coded(codec)       ? 0x1p-7f
-                                             : 0;  // half of the largest value / 127
+  const auto step = [](KvCodec half) {
+    return half == KvCodec::kInt4 ? 0x1p-3f : is_coded(half) ? 0x1p-7f : 0;  // half of the largest value / 7 or 127
+  };
   for (int c = 0; c < d; ++c) {
-    EXPECT_NEAR(store.slot(0, 2)[static_cast<size_t>(c)], 1.0f, step);
-    EXPECT_NEAR(store.slot(0, 2)[static_cast<size_t>(d + c)], 0.5f, step);
+    EXPECT_NEAR(store.slot(0, 2)[static_cast<size_t>(c)], 1.0f, step(k_codec(codec)));
+    EXPECT_NEAR(store.slot(0, 2)[static_cast<size_t>(d + c)], 0.5f, step(v_codec(codec)));
   }
 }
 
@@ -197,37 +197,49 @@ std::byte scale_byte(KvCodec codec, const std::vector<std::byte>& row, int c, in
   return row[static_cast<size_t>((codec == KvCodec::kInt8 ? 0 : c / 32 * 18) + i)];
 }
 
-// Where kv_pages.h puts codes and scales of a slot.
+// Where kv_pages.h puts codes and scales of a slot: of each half, whose codec is its part of the page's.
 TEST(CodedPages, Layout) {
-  for (const auto& [codec, d, dp] : {std::tuple{KvCodec::kInt8, 20, 32}, std::tuple{KvCodec::kInt4, 72, 80}}) {
-    const bool int8 = codec == KvCodec::kInt8;
+  struct Half {
+    KvCodec codec;
+    int64_t width, n_scales;  // codes and scales of a slot
+    bool int8() const { return codec == KvCodec::kInt8; }
+    int64_t scales() const { return 64 * width * (int8() ? 8 : 4) / 8; }
+    int64_t bytes() const { return scales() + 128 * n_scales; }
+  };
+  for (const auto& [codec, d, dp] :
+       {std::tuple{KvCodec::kInt8, 20, 32}, std::tuple{KvCodec::kInt4, 72, 80}, std::tuple{KvCodec::kK8V4, 72, 80}}) {
+    const Half k_half{k_codec(codec), d, codec == KvCodec::kInt4 ? 3 : 1},
+        v_half{v_codec(codec), dp, codec == KvCodec::kInt8 ? 1 : 3};
     Store store(codec, d, 1, 64);
     std::mt19937 rng(3);
     Rows k(64, d, DType::kF32, rng), v(64, d, DType::kF32, rng);
     kv_write(tensor(k, 64, 1, d), tensor(v, 64, 1, d), store.view());
-    const auto at = [&](int64_t i) { return store.pool.data()[i]; };
-    const auto half = [&](int64_t i, bool high) { return ((static_cast<int>(at(i)) >> (high ? 4 : 0) & 15) ^ 8) - 8; };
-    const int n_scales = int8 ? 1 : 3, bits = int8 ? 8 : 4;
-    const int k_scales = 8 * d * bits, codes = k_scales + 128 * n_scales, v_scales = codes + 8 * dp * bits;
-    ASSERT_EQ(store.pool.bytes(), v_scales + 128 * n_scales);
+    ASSERT_EQ(store.pool.bytes(), k_half.bytes() + v_half.bytes());
+    const std::byte *k_data = store.pool.data(), *v_data = k_data + k_half.bytes();
+    const auto code = [](const Half& half, std::byte byte, bool high) {
+      if (half.int8()) return int{static_cast<int8_t>(byte)};
+      return ((static_cast<int>(byte) >> (high ? 4 : 0) & 15) ^ 8) - 8;
+    };
+    const auto encoded = [&](const Half& half, Rows& rows, int slot) {
+      std::vector<std::byte> row(static_cast<size_t>(coded_bytes(half.codec, d)));
+      encode_head(half.codec, std::span(reinterpret_cast<float*>(rows.bytes.data()) + slot * d, static_cast<size_t>(d)),
+                  row.data());
+      return row;
+    };
     for (int slot = 0; slot < 64; ++slot) {
-      std::vector<std::byte> k_row(static_cast<size_t>(coded_bytes(codec, d))), v_row(k_row.size());
-      encode_head(codec, std::span(reinterpret_cast<float*>(k.bytes.data()) + slot * d, static_cast<size_t>(d)),
-                  k_row.data());
-      encode_head(codec, std::span(reinterpret_cast<float*>(v.bytes.data()) + slot * d, static_cast<size_t>(d)),
-                  v_row.data());
+      const std::vector<std::byte> k_row = encoded(k_half, k, slot), v_row = encoded(v_half, v, slot);
       for (int c = 0; c < dp; ++c) {
-        SCOPED_TRACE(std::to_string(slot) + " " + std::to_string(c));
-        const int k_at = int8 ? c / 4 * 256 + slot * 4 + c % 4 : c / 8 * 256 + slot * 4 + c % 4;
-        const int v_at = codes + (int8 ? slot / 4 : slot / 8) * 4 * dp + 4 * c + slot % 4;
-        const int v_code = int8 ? static_cast<int8_t>(at(v_at)) : half(v_at, slot % 8 >= 4);
-        ASSERT_EQ(v_code, c < d ? code_of(codec, v_row, c) : 0);
+        SCOPED_TRACE(std::string(kv_codec_name(codec)) + " " + std::to_string(slot) + " " + std::to_string(c));
+        const int k_at = c / (k_half.int8() ? 4 : 8) * 256 + slot * 4 + c % 4;
+        const int v_at = slot / (v_half.int8() ? 4 : 8) * 4 * dp + 4 * c + slot % 4;
+        ASSERT_EQ(code(v_half, v_data[v_at], slot % 8 >= 4), c < d ? code_of(v_half.codec, v_row, c) : 0);
         if (c >= d) continue;
-        ASSERT_EQ(int8 ? static_cast<int8_t>(at(k_at)) : half(k_at, c % 8 >= 4), code_of(codec, k_row, c));
+        ASSERT_EQ(code(k_half, k_data[k_at], c % 8 >= 4), code_of(k_half.codec, k_row, c));
         for (int i = 0; i < 2; ++i) {
-          const int group = int8 ? 0 : c / 32;
-          ASSERT_EQ(at(k_scales + (group * 64 + slot) * 2 + i), scale_byte(codec, k_row, c, i));
-          ASSERT_EQ(at(v_scales + (slot * n_scales + group) * 2 + i), scale_byte(codec, v_row, c, i));
+          const int64_t k_group = k_half.int8() ? 0 : c / 32, v_group = v_half.int8() ? 0 : c / 32;
+          ASSERT_EQ(k_data[k_half.scales() + (k_group * 64 + slot) * 2 + i], scale_byte(k_half.codec, k_row, c, i));
+          ASSERT_EQ(v_data[v_half.scales() + (slot * v_half.n_scales + v_group) * 2 + i],
+                    scale_byte(v_half.codec, v_row, c, i));
         }
       }
     }
@@ -274,9 +286,12 @@ TEST_P(CodedPagesTest, OddRowsTouchNoNeighbour) {
     const std::vector<float> got = odd.slot(0, slot);
     const bool bad = slot == 5 || slot == 6 || slot == 31, zero = slot == 40 || slot == 63;
     if (bad) {
-      const auto group = static_cast<int64_t>(codec == KvCodec::kInt8 ? d : std::min<int64_t>(d, kInt4Group));
+      const auto last_group = [&](KvCodec half) {
+        const int64_t group = half == KvCodec::kInt8 ? d : std::min<int64_t>(d, kInt4Group);
+        return d % group > 0 ? d % group : group;
+      };
       EXPECT_GE(std::ranges::count_if(got, [](float x) { return std::isnan(x); }),
-                2 * (d % group > 0 ? d % group : group));
+                last_group(k_codec(codec)) + last_group(v_codec(codec)));
     } else {
       EXPECT_EQ(got, zero ? std::vector<float>(static_cast<size_t>(2 * d), 0) : plain.slot(0, slot)) << slot;
     }
@@ -302,8 +317,9 @@ TEST(KvPageBytes, AreWholeCacheLines) {
   EXPECT_EQ(kv_page_bytes(KvCodec::kBF16, 72), 64 * 2 * (72 + 80));  // V is padded to whole vectors
   EXPECT_EQ(kv_page_bytes(KvCodec::kInt8, 64), 2 * 64 * 66);
   EXPECT_EQ(kv_page_bytes(KvCodec::kInt4, 64), 2 * 64 * 36);
+  EXPECT_EQ(kv_page_bytes(KvCodec::kK8V4, 64), 64 * (66 + 36));
   for (int d = 8; d < 300; d += 4) {
-    for (KvCodec codec : {KvCodec::kBF16, KvCodec::kInt8}) EXPECT_EQ(kv_page_bytes(codec, d) % 64, 0);
+    for (KvCodec codec : {KvCodec::kBF16, KvCodec::kInt8, KvCodec::kK8V4}) EXPECT_EQ(kv_page_bytes(codec, d) % 64, 0);
     EXPECT_EQ(kv_page_bytes(KvCodec::kInt4, 2 * d) % 64, 0);
   }
 }
@@ -315,12 +331,16 @@ INSTANTIATE_TEST_SUITE_P(Int8, KvPagesTest,
                          ::testing::Combine(::testing::Values(KvCodec::kInt8), ::testing::Values(8, 20, 64, 72)));
 INSTANTIATE_TEST_SUITE_P(Int4, KvPagesTest,
                          ::testing::Combine(::testing::Values(KvCodec::kInt4), ::testing::Values(8, 24, 64, 72)));
+INSTANTIATE_TEST_SUITE_P(K8V4, KvPagesTest,
+                         ::testing::Combine(::testing::Values(KvCodec::kK8V4), ::testing::Values(20, 72)));
 INSTANTIATE_TEST_SUITE_P(Int8, CodedPagesTest,
                          ::testing::Combine(::testing::Values(KvCodec::kInt8),
                                             ::testing::Values(20, 32, 64, 80, 96, 128, 256)));
 INSTANTIATE_TEST_SUITE_P(Int4, CodedPagesTest,
                          ::testing::Combine(::testing::Values(KvCodec::kInt4),
                                             ::testing::Values(24, 32, 64, 80, 96, 128, 256)));
+INSTANTIATE_TEST_SUITE_P(K8V4, CodedPagesTest,
+                         ::testing::Combine(::testing::Values(KvCodec::kK8V4), ::testing::Values(20, 64, 80)));
 
 }  // namespace
 }  // namespace vlcache::cpu
