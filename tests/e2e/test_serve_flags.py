@@ -444,7 +444,7 @@ class ServeFlags(ProgramTest):
         server = self.serve(*kept)
         (_, _), (before, rate_before), (never_stopped, _) = rounds(server, 3)
         self.assertEqual(server.end(), 0)
-        # always: whether loading is faster than computing is the machine's affair
+        # always: a busy machine may measure that loading takes longer than computing
         (after, rate_after), = rounds(self.serve(*kept, "--cache-prefixes", "always"), 1)
         self.assertGreater(rate_before, 0.9)
         self.assertGreater(rate_after, 0.9 * rate_before)
@@ -505,7 +505,8 @@ class ServeFlags(ProgramTest):
             time.sleep(0.1)
         time.sleep(0.3)
         first.process.send_signal(signal.SIGKILL)
-        usage = self.ask(second)["usage"]
+        self.ask(second)
+        usage = self.ask(self.serve(*disk, "--cache-prefixes", "always"))["usage"]  # at any measured speed of the disk
         self.assertGreaterEqual(usage["prompt_tokens_details"]["cached_tokens"], 0.9 * usage["prompt_tokens"], usage)
         self.assertEqual(written(second), 0)
 

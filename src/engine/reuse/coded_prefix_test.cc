@@ -22,7 +22,7 @@ class CodedPrefixReuse : public testing::Test {
     options.cache_bytes = cache_bytes;
     options.kv_codec = codec;
     options.tiers = {tier_};
-    options.save_prefixes = PrefixSaving::kAuto;
+    options.save_prefixes = saving_;
     return Engine::random(parse_model_config(config, "test"), options, /*seed=*/5);
   }
   // Of n tokens, which differ from other prompts' from n_common on.
@@ -40,6 +40,7 @@ class CodedPrefixReuse : public testing::Test {
   }
 
   const std::shared_ptr<FakeTier> tier_ = std::make_shared<FakeTier>(nullptr, "fake", /*near=*/true);
+  PrefixSaving saving_ = PrefixSaving::kAuto;
 };
 
 TEST_F(CodedPrefixReuse, FromTheThirdPromptOnAllThatIsSharedIsReused) {
@@ -121,6 +122,7 @@ TEST_F(CodedPrefixReuse, TiersContinueWhatMemoryHas) {
     ask(*engine, longer);
     engine->kv().save_prefixes(kNoDeadline);
   }
+  saving_ = PrefixSaving::kAlways;  // at any measured speed of the tier
   for (const int32_t n : {390, 100}) {
     const auto engine = start();
     ask(*engine, {beginning.begin(), beginning.begin() + n});
