@@ -77,11 +77,12 @@ struct Cache {
  private:
   // Codes of a page are any bytes, but scales are such that values are of about 1.
   void set_scales(int64_t page, int64_t d, KvCodec codec) const {
-    const int64_t v = cpu::kv_k_bytes(codec, d), end = cpu::kv_page_bytes(codec, d);
-    for (int64_t after : {v, end}) {
-      bf16* scales = reinterpret_cast<bf16*>(pool.data() + page + after - cpu::kv_scale_bytes(codec, d) * kPageSlots);
-      std::fill_n(scales, cpu::kv_scale_bytes(codec, d) / 2 * kPageSlots, to_bf16(0.1f));
-    }
+    const auto set = [&](int64_t end, KvCodec half) {
+      const int64_t bytes = cpu::kv_scale_bytes(half, d) * kPageSlots;
+      std::fill_n(reinterpret_cast<bf16*>(pool.data() + page + end - bytes), bytes / 2, to_bf16(0.1f));
+    };
+    set(cpu::kv_k_bytes(codec, d), k_codec(codec));
+    set(cpu::kv_page_bytes(codec, d), v_codec(codec));
   }
 };
 
@@ -180,17 +181,21 @@ void pairs(cpu::AttentionWorkspace& workspace, const Shape& shape, int depth, in
 
 // n_rows rows over `depth` slots in bf16 and in int8; from 8192 slots on, one row reads pages that no cache holds.
 void coded(cpu::AttentionWorkspace& workspace, const Shape& shape, int depth, int n_rows, int reps) {
-  const int64_t min_bytes = n_rows == 1 && depth >= 8192 ? int64_t{384} << 20 : 0;
-  const Cache values(shape, depth, min_bytes), codes(shape, depth, min_bytes, 8, KvCodec::kInt8);
+  const int64_t min_bytes = n_rows == 1 ? int64_t{384} << 20 : 0;
+  const Cache values(shape, depth, min_bytes);
   const Rows rows(n_rows, shape.n_heads, shape.head_dim);
   size_t at = 0;
   const auto attend = [&](const Cache& cache) {
     const AttentionSeq seq{0, n_rows, cache.views[at++ % cache.views.size()]};
     cpu::attention(workspace, rows.tq, {&seq, 1}, {.scale = 0.125f}, rows.tout);
   };
-  compare(
-      std::string(shape.name) + " " + std::to_string(n_rows) + " rows of " + std::to_string(depth) + ": int8", reps,
-      [&] { attend(values); }, [&] { attend(codes); });
+  for (const KvCodec codec : {KvCodec::kInt8, KvCodec::kK8V4, KvCodec::kInt4}) {
+    const Cache codes(shape, depth, min_bytes, 8, codec);
+    compare(
+        std::string(shape.name) + " " + std::to_string(n_rows) + " rows of " + std::to_string(depth) + ": " +
+            std::string(kv_codec_name(codec)),
+        reps, [&] { attend(values); }, [&] { attend(codes); });
+  }
 }
 
 struct Decode {
@@ -285,12 +290,15 @@ int main(int argc, char** argv) {
     for (int depth : {0, 4096, 16384, 32768}) {
       if (wanted("prefill")) prefill(workspace, shape, depth, reps);
     }
-    if (wanted("coded")) coded(workspace, shape, 1024, 1, reps);
-    if (wanted("coded")) coded(workspace, shape, 32768, 1, reps);
-    if (wanted("coded")) coded(workspace, shape, 16384, 512, reps);
     if (wanted("stats")) stats(workspace, shape, 64, 2048, reps);
     if (wanted("stats")) stats(workspace, shape, 1, 32768, reps);
     if (wanted("write")) write_rows(shape, reps);
+  }
+  for (const Shape& shape : {kShapes[2], kShapes[0], Shape{"d 128, G 3", 6, 2, 128}, Shape{"d 128, G 8", 16, 2, 128}}) {
+    for (int depth : {4096, 32768}) {
+      if (wanted("coded")) coded(workspace, shape, depth, 1, reps);
+    }
+    if (wanted("coded")) coded(workspace, shape, 16384, 512, reps);
   }
   for (const Shape& shape : {kShapes[0], kShapes[2]}) {
     for (int depth : {4096, 32768}) {

@@ -16,7 +16,7 @@ namespace vlcache {
 // How exactly two backends must agree on an output.
 enum class Agreement : uint8_t {
   kRounded,         // up to the rounding of the compute dtype
-  kWeightsRounded,  // the same, where one side may round weights to it that the other has exactly
+  kWeightsRounded,  // the same, where one side may round weights or codes to it that the other has exactly
   kExact,           // bit for bit: copies and conversions
   kCounts,          // whole numbers that come from comparing rounded values: a few may differ by one
 };

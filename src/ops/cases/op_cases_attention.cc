@@ -28,6 +28,7 @@ struct AttentionShape {
   bool logits = false;     // of sequences of one row
   bool weights = false;    // of the rows, in statistics
   int32_t window = 0, n_sinks = 0;
+  bool rounds_codes = false;  // kernels for many rows round products of codes of int4 and their scales
   float q_scale = 2.0f;
   RowLayout layout = RowLayout::kDense;
 };
@@ -109,6 +110,7 @@ void prepare_attention(const AttentionShape& s, const OpSetup& setup, PreparedOp
   const int64_t n_with_stranger = n + 1;  // the last row is in no sequence and must be left alone
   PreparedAttention a = prepare_inputs(make, s, n_with_stranger);
   const Tensor out = make.output("out", {n_with_stranger, n_heads, s.d}, s.layout);
+  if (s.rounds_codes) op.outputs.back().agreement = Agreement::kWeightsRounded;
   a.args.lse = make.output_f32("lse", {n_with_stranger, n_heads});
   for (OpOutput& output : op.outputs) {
     op.untouched.push_back(output.values.slice_rows(n, n_with_stranger));
@@ -245,26 +247,14 @@ void add_scattered_shapes(std::vector<AttentionShape>& shapes) {
 
 // Pages of codes, alone, beside pages of values, and in both forms.
 void add_coded_shapes(std::vector<AttentionShape>& shapes) {
-  struct Named {
-    Codecs codecs;
-    const char* name;
-  };
-  for (const Named& n : {Named{Codecs::kInt8, "int8"}, {Codecs::kInt4, "int4"}, {Codecs::kK8V4, "k8v4"}}) {
-    for (int32_t d : {32, 64, 80, 96, 128, 256}) {
-      shapes.push_back(
-          {.label = n.name, .seqs = {{1, 200}, {3, 90}, {40, 30}}, .group = 3, .d = d, .codecs = n.codecs});
-    }
-    for (int32_t group : {1, 4, 8}) {
-      shapes.push_back({.label = n.name, .seqs = {{1, 700}}, .group = group, .codecs = n.codecs, .logits = true});
-    }
+  for (int32_t d : {32, 64, 80, 96, 128, 256}) {
+    shapes.push_back(
+        {.label = "int8", .seqs = {{1, 200}, {3, 90}, {40, 30}}, .group = 3, .d = d, .codecs = Codecs::kInt8});
   }
   for (int32_t group : {1, 4, 8}) {
+    shapes.push_back({.label = "int8", .seqs = {{1, 700}}, .group = group, .codecs = Codecs::kInt8, .logits = true});
     shapes.push_back(
-        {.label = "mixed all", .seqs = {{1, 700}, {17, 300}}, .group = group, .codecs = Codecs::kMixedAll});
-  }
-  for (const Named& n : {Named{Codecs::kBornInt4, "int4"}, {Codecs::kBornK8V4, "k8v4"}}) {
-    shapes.push_back(
-        {.label = n.name + std::string(" in both forms"), .seqs = {{1, 1500}, {20, 1010}}, .codecs = n.codecs});
+        {.label = "mixed int8", .seqs = {{1, 700}, {17, 300}}, .group = group, .codecs = Codecs::kMixedInt8});
   }
   for (const SeqShape& seq : {SeqShape{1, 1500}, SeqShape{20, 1010}, SeqShape{300, 900}}) {
     AttentionShape shape{.label = "int8 in both forms", .seqs = {seq}, .codecs = Codecs::kBornInt8};
@@ -276,6 +266,35 @@ void add_coded_shapes(std::vector<AttentionShape>& shapes) {
     shape.label += ", everything";
     shape.codecs = Codecs::kBornInt8, shape.hidden = Hidden::kFew, shape.q_scale = 1.0f;
     shapes.push_back(shape);
+  }
+}
+
+// The same of codecs with int4.
+void add_int4_shapes(std::vector<AttentionShape>& all) {
+  std::vector<AttentionShape> shapes;
+  struct Named {
+    Codecs codecs, born;
+    const char* name;
+  };
+  for (const Named& n :
+       {Named{Codecs::kInt4, Codecs::kBornInt4, "int4"}, Named{Codecs::kK8V4, Codecs::kBornK8V4, "k8v4"}}) {
+    for (int32_t d : {32, 64, 80, 96, 128, 256}) {
+      shapes.push_back(
+          {.label = n.name, .seqs = {{1, 200}, {3, 90}, {40, 30}}, .group = 3, .d = d, .codecs = n.codecs});
+    }
+    for (int32_t group : {1, 4, 8}) {
+      shapes.push_back({.label = n.name, .seqs = {{1, 700}}, .group = group, .codecs = n.codecs, .logits = true});
+    }
+    shapes.push_back(
+        {.label = n.name + std::string(" in both forms"), .seqs = {{1, 1500}, {20, 1010}}, .codecs = n.born});
+  }
+  for (int32_t group : {1, 7}) {
+    shapes.push_back(
+        {.label = "mixed all", .seqs = {{1, 700}, {17, 300}}, .group = group, .codecs = Codecs::kMixedAll});
+  }
+  for (AttentionShape& shape : shapes) {
+    shape.rounds_codes = true;
+    all.push_back(std::move(shape));
   }
 }
 
@@ -331,6 +350,7 @@ std::vector<AttentionShape> attention_shapes() {
   add_hidden_shapes(shapes);
   add_scattered_shapes(shapes);
   add_coded_shapes(shapes);
+  add_int4_shapes(shapes);
   return shapes;
 }
 
@@ -358,8 +378,6 @@ std::vector<AttentionShape> stats_shapes() {
   }
   for (int32_t n : {1, 70}) {
     shapes.push_back({.label = "int8", .seqs = {{n, 200}}, .codecs = Codecs::kInt8});
-    shapes.push_back({.label = "int4", .seqs = {{n, 200}}, .codecs = Codecs::kInt4});
-    shapes.push_back({.label = "k8v4", .seqs = {{n, 200}}, .codecs = Codecs::kK8V4});
     shapes.push_back({.label = "int8 in both forms", .seqs = {{n, 1000}}, .group = 1, .codecs = Codecs::kBornInt8});
   }
   for (const Hidden hidden : {Hidden::kFew, Hidden::kPages, Hidden::kHead}) {
@@ -376,6 +394,10 @@ std::vector<AttentionShape> stats_shapes() {
                                         .window = 40,
                                         .n_sinks = 3}));
     }
+  }
+  for (int32_t n : {1, 70}) {
+    shapes.push_back({.label = "int4", .seqs = {{n, 200}}, .codecs = Codecs::kInt4});
+    shapes.push_back({.label = "k8v4", .seqs = {{n, 200}}, .d = 80, .codecs = Codecs::kK8V4});
   }
   return shapes;
 }

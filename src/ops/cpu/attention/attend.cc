@@ -95,12 +95,30 @@ void mask_rows(const Walk& walk, const Strip& strip, const uint64_t* masks, floa
   }
 }
 
-// Turns o, [n_rows, dp] of sums, from the basis of values to the basis of codes or back.
-void turn(const AttentionKernels& kernels, int64_t d, int n_rows, bool to_codes, float* o) {
-  const int64_t block = rotation_block(d);
-  const float factor = to_codes ? 1.0f : 1.0f / static_cast<float>(block);
-  for (int r = 0; r < n_rows; ++r) kernels.rotate(o + r * padded_dim(d), d, block, factor);
-}
+// The basis of o, [n_rows, dp] of sums: that of values, or of the codes that were added last.
+class Basis {
+ public:
+  Basis(const AttentionKernels& kernels, int64_t d, int n_rows, float* o)
+      : kernels_(kernels), d_(d), n_rows_(n_rows), o_(o) {}
+
+  // rotation: as Block has it. Sums that are all 0 need no turn.
+  void become(KvCodec rotation, bool zero) {
+    const bool same = rotation == now_ || (!is_coded(rotation) && !is_coded(now_));
+    for (int r = 0; r < n_rows_ && !same && !zero; ++r) {
+      float* row = o_ + r * padded_dim(d_);
+      if (is_coded(now_)) rotate_row(kernels_, {now_, /*divides=*/true}, d_, row);
+      if (is_coded(rotation)) rotate_row(kernels_, {rotation, /*divides=*/false}, d_, row);
+    }
+    now_ = rotation;
+  }
+
+ private:
+  const AttentionKernels& kernels_;
+  int64_t d_;
+  int n_rows_;
+  float* o_;
+  KvCodec now_ = KvCodec::kF32;
+};
 
 }  // namespace
 
@@ -126,7 +144,7 @@ Strip Strips::operator[](int i) const {
 void score_strip(const Walk& walk, const Block& block, Strip& strip, const Block* next, const TileScratch& scratch) {
   const Tile& tile = walk.tile();
   const AttentionKernels& kernels = walk.kernels();
-  const size_t codec = static_cast<size_t>(block.codec), form = static_cast<size_t>(block.query);
+  const size_t codec = static_cast<size_t>(k_codec(block.codec)), form = static_cast<size_t>(block.query);
   const int64_t q_stride = query_bytes(block.query, tile.kv->head_dim);
   const int n = block.columns(strip_limit(tile, strip));
   const float scale = tile.args->scale * kLog2e;
@@ -178,21 +196,19 @@ void attend(Walk walk, const TileScratch& scratch, const TileSums& sums) {
   std::fill(sums.top, sums.top + n_rows, kNoTop);
   std::fill(sums.total, sums.total + n_rows * kLanes, 0.0f);
   LogitsOutput logits(walk);
-  bool rotated = false, any = false;  // sums.o: of rotated rows; of some block
+  Basis basis(kernels, tile.kv->head_dim, n_rows, sums.o);
+  bool any = false;  // block was added
   Block block = walk.next(), next = walk.next();
   while (block.n_pages > 0) {
     const Block after = walk.next();
     prefetch_translation(after, tile.kv->head_dim);
     prepare_block(tile, block, scratch);
     load_block(walk, scratch, /*values=*/true, block);
-    if (block.rotated() != rotated) {
-      if (any) turn(kernels, tile.kv->head_dim, n_rows, block.rotated(), sums.o);
-      rotated = block.rotated();
-    }
+    basis.become(block.rotation, /*zero=*/!any);
     any = true;
     const PrefetchPlan plan(walk, next.codec);
     const Strips strips(tile, kernels, block.codec);
-    const size_t codec = static_cast<size_t>(block.codec);
+    const size_t codec = static_cast<size_t>(v_codec(block.codec));
     const int64_t p_stride = kBlockColumns * (kernels.query_form[codec] == QueryForm::kBF16 ? 2 : 4);
     for (int i = 0; i < strips.size(); ++i) {
       Strip strip = strips[i];
@@ -232,7 +248,7 @@ void attend(Walk walk, const TileScratch& scratch, const TileSums& sums) {
     block = next;
     next = after;
   }
-  if (rotated) turn(kernels, tile.kv->head_dim, n_rows, false, sums.o);
+  basis.become(KvCodec::kF32, /*zero=*/!any);
   if (tile.logits != nullptr) logits.finish();
 }
 

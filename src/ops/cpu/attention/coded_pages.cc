@@ -30,6 +30,7 @@ struct CodedHalf {
     CHECK(is_coded(codec) && d % 2 == 0 && d <= kMaxHeadDim);
   }
   bool is_int8() const { return codec == KvCodec::kInt8; }
+  std::byte* scale(int64_t slot, int64_t i) const { return scales + (i * kPageSlots + slot) * kScaleBytes; }
 };
 
 struct CodedK : CodedHalf {
@@ -38,7 +39,6 @@ struct CodedK : CodedHalf {
   }
   int64_t words() const { return d * codec_bits(codec) / 32; }  // of a slot
   uint32_t* word(int64_t slot) const { return reinterpret_cast<uint32_t*>(codes) + slot; }
-  std::byte* scale(int64_t slot, int64_t i) const { return scales + (i * kPageSlots + slot) * kScaleBytes; }
 };
 
 struct CodedV : CodedHalf {
@@ -48,7 +48,6 @@ struct CodedV : CodedHalf {
       : CodedHalf(v_codec(page.codec), page.head_dim, padded_dim(page.head_dim),
                   page.data + kv_k_bytes(page.codec, page.head_dim)),
         dp(padded_dim(d)) {}
-  std::byte* scale(int64_t slot, int64_t i) const { return scales + (slot * n_scales + i) * kScaleBytes; }
   // Slots that share a line of dp words, and the byte with code 0 of a slot: code c is 4 * c bytes further.
   int64_t line_slots() const { return is_int8() ? 4 : 8; }
   std::byte* line(int64_t slot) const { return codes + slot / line_slots() * 4 * dp + slot % 4; }

@@ -37,7 +37,8 @@ HWY_INLINE V exp2(V x) {
   const hn::RebindToSigned<D> di;
   const auto below = hn::Le(x, all(-126.0f));
   // At this magnitude an f32's last bit is 1: the sum is rounded to an integer, its low bits.
-  const V integer = all(0x1.8p23f), bounded = hn::Max(all(-127.0f), x), rounded = hn::Add(bounded, integer);
+  const V integer = all(0x1.8p23f), bounded = hn::IfThenElse(below, all(-127.0f), x),
+          rounded = hn::Add(bounded, integer);
   const V f = hn::Sub(bounded, hn::Sub(rounded, integer));
   V y = all(kExp2[5]);
   for (int i = 4; i >= 0; --i) y = hn::MulAdd(y, f, all(kExp2[i]));

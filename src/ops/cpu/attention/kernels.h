@@ -8,6 +8,7 @@
 
 #include "base/contracts/kv.h"
 #include "base/dtype.h"
+#include "base/numeric/kv_codec.h"
 #include "ops/cpu/cpu_features.h"
 
 namespace vlcache::cpu {
@@ -26,26 +27,33 @@ inline constexpr float kLog2e = 1.44269504088896341f;
 // Minimax polynomial of 2^f on [-1/2, 1/2], lowest degree first; relative error 7.5e-8 before rounding.
 inline constexpr float kExp2[6] = {1.0000001f, 0.69314694f, 0.24022120f, 0.055507131f, 0.0096755410f, 0.0013276472f};
 
-// How rows of q are packed for pages of a codec. kCodes, kRotated: for coded pages, whose rows are rotated
+// How rows of q are packed for K of a codec. The last ones: for codes of 8 or 4 bits, whose rows are rotated
 // (kv_codec.h), H q / block, as CodedQuery or bf16.
-enum class QueryForm : uint8_t { kBF16, kF32, kCodes, kRotated };
-inline constexpr int kQueryForms = 4;
+enum class QueryForm : uint8_t { kBF16, kF32, kCodes8, kCodes4, kRotated8, kRotated4 };
+inline constexpr int kQueryForms = 6;
+constexpr bool is_rotated(QueryForm form) { return form >= QueryForm::kCodes8; }
+constexpr bool is_rotated_bf16(QueryForm form) { return form >= QueryForm::kRotated8; }
+// The codec that rotates it so.
+constexpr KvCodec rotation_of(QueryForm form) {
+  return form == QueryForm::kCodes8 || form == QueryForm::kRotated8 ? KvCodec::kInt8 : KvCodec::kInt4;
+}
 
 // A row of q as whole numbers v, |v| <= kMostQuery: 15 bits, so q loses less than bf16's own rounding, and its products
 // with codes are exact in 32-bit sums (head_dim 1024 at most). Products of bytes read v as 128 high + low: [plane]
 // signed bytes of high, [plane] of low. Others read words, in each four in the order 0, 2, 1, 3. A CodedQuery ends the
 // row.
 struct CodedQuery {
-  float scale;    // what v is multiplied by
-  int32_t start;  // where sums start: products of bytes read codes as c + 128, without a sign
-  int32_t unused[14] = {};
+  float scale;  // what v is multiplied by
+  // Where the sums of each group of dimensions start: products of bytes read codes as c + 128, without a sign.
+  int32_t start[1024 / kInt4Group];
+  int32_t unused[15] = {};
 };
 inline constexpr int kMostQuery = 127 * 128;
 constexpr int64_t query_plane(int64_t head_dim) {
   return (head_dim + 63) / 64 * 64 + static_cast<int64_t>(sizeof(CodedQuery));
 }
 constexpr int64_t query_bytes(QueryForm form, int64_t head_dim) {
-  if (form == QueryForm::kCodes) return 2 * query_plane(head_dim);
+  if (form == QueryForm::kCodes8 || form == QueryForm::kCodes4) return 2 * query_plane(head_dim);
   return head_dim * (form == QueryForm::kF32 ? 4 : 2);
 }
 // Weights times a page's scales as whole numbers: two halves of 7 bits, so that sums over a block fit 32 bits.
@@ -68,7 +76,7 @@ struct ScoreTile {
 
 // o_i += sum_j p[i, j] v_j over j < n slots of consecutive pages.
 struct ValueTile {
-  // [m] rows of bf16 for QueryForm::kBF16, else f32, p_stride bytes apart; for codes times their scales
+  // [m] rows of bf16 for QueryForm::kBF16, else f32, p_stride bytes apart; for int8 times its scales
   const std::byte* p;
   int64_t p_stride;
   int m;
@@ -120,10 +128,11 @@ struct ColumnTile {
 };
 
 struct AttentionKernels {
+  int strip_rows[kKvCodecs];  // by a page's codec; at most, for scores and values
+  // Of K's codec. Null scores: pages are decoded to f32.
   QueryForm query_form[kKvCodecs];
-  int strip_rows[kKvCodecs];  // at most, for scores and values
-  // Null: pages of the codec are decoded to f32.
   void (*scores[kKvCodecs])(const ScoreTile&);
+  // Of V's codec.
   void (*softmax[kKvCodecs])(const SoftmaxTile&);
   void (*values[kKvCodecs])(const ValueTile&);
   // Pairs of bf16 side by side become two lines of f32: from [n, width, 2] to [n, 2, width], width a multiple of 16.
@@ -132,8 +141,12 @@ struct AttentionKernels {
   // Codes of four, side by side, become two lines of pairs of bf16: from [n, width, 4] to [2 n, width, 2]. Null: no
   // kernel multiplies pairs of bf16.
   void (*code_values)(const std::byte* from, int64_t n, int64_t width, std::byte* to);
-  // A row x [d], a value of which is worth x[i] * unit, to QueryForm::kCodes; x is 0 up to the next multiple of 64.
-  void (*code_query)(const float* x, int64_t d, float unit, std::byte* y);
+  // K and V of int4, their scales too, become pairs of bf16, in the layout of bf16's K and V. Of V's slots with a scale
+  // that is NaN, bits of the result, the others' stay 0.
+  void (*int4_k_values)(const std::byte* k, int64_t d, std::byte* to);
+  uint64_t (*int4_v_values)(const std::byte* v, int64_t padded_dim, std::byte* to);
+  // Of K's codec: a row x [d] to QueryForm::kCodes8 or kCodes4; x is 0 up to the next multiple of 64.
+  void (*code_query[kKvCodecs])(const float* x, int64_t d, std::byte* y);
   // x [n] = factor H x, block by block (rotate_head).
   void (*rotate)(float* x, int64_t n, int64_t block, float factor);
   // s[i, j] *= scale[j] for m rows.

@@ -240,10 +240,10 @@ void multiply_bytes_amx(const ByteTiles& t) {
   AmxShape shape;
   for (int tile = 0; tile <= 4; ++tile) shape.set(tile, t.n_rows);
   shape.set(5, 16);
-  if (t.last < 64) {
-    shape.set(6, t.n_rows, t.last);
-    shape.set(7, t.last / 4);
-  }
+  // Where all parts are whole, the shape of int4's groups: then K and V have the same one.
+  const int last = t.last < 64 ? t.last : static_cast<int>(kInt4Group);
+  shape.set(6, t.n_rows, last);
+  shape.set(7, last / 4);
   use_tiles(shape);
   read_by_tiles(t.a);
   switch (t.n / 16) {

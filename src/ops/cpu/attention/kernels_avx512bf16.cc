@@ -240,6 +240,10 @@ void softmax_of(const SoftmaxTile& t) {
   }
 }
 
+void softmax_codes(const SoftmaxTile& t) {
+  t.weight != nullptr ? softmax_of<true, true>(t) : softmax_of<false, true>(t);
+}
+
 void softmax(const SoftmaxTile& t) { t.weight != nullptr ? softmax_of<true, false>(t) : softmax_of<false, false>(t); }
 
 // Signed bytes kByte and kByte + 1 of every lane as a pair of bf16: whole numbers up to 127 have its 8 bits.
@@ -258,6 +262,64 @@ void code_values(const std::byte* from, int64_t n, int64_t width, std::byte* to)
       _mm512_storeu_si512(to + 4 * (width + j), pairs_of<2>(codes));
     }
   }
+}
+
+// Two codes of four bits of each word, which begin at bits kFirst and kFirst + 8, times their scales, as a pair.
+template <int kFirst>
+inline __m512i scaled_pair(__m512i words, __m512 first, __m512 second) {
+  const __m512i a = _mm512_srai_epi32(_mm512_slli_epi32(words, 28 - kFirst), 28);
+  const __m512i b = _mm512_srai_epi32(_mm512_slli_epi32(words, 20 - kFirst), 28);
+  const __m512 low = _mm512_mul_ps(_mm512_cvtepi32_ps(a), first), high = _mm512_mul_ps(_mm512_cvtepi32_ps(b), second);
+  const auto halves = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));  // 16 of low, 16 of high
+  const __m512i evens = _mm512_cvtepu16_epi32(_mm256_setr_epi16(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+  return _mm512_permutexvar_epi16(
+      _mm512_or_si512(evens, _mm512_slli_epi32(_mm512_add_epi32(evens, _mm512_set1_epi32(16)), 16)), halves);
+}
+
+inline __m512 widened(const bf16* scales) {
+  const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(scales));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+
+void int4_k_values(const std::byte* k, int64_t d, std::byte* to) {
+  const auto* scales = reinterpret_cast<const bf16*>(k + d / 2 * kPageSlots);
+  for (int64_t c = 0; c < d; c += 8, k += 4 * kPageSlots, to += 16 * kPageSlots) {
+    for (int64_t j = 0; j < kPageSlots; j += 16) {
+      const __m512i words = _mm512_loadu_si512(k + 4 * j);
+      const __m512 scale = widened(scales + c / kInt4Group * kPageSlots + j);
+      _mm512_storeu_si512(to + 4 * j, scaled_pair<0>(words, scale, scale));
+      _mm512_storeu_si512(to + 4 * (kPageSlots + j), scaled_pair<16>(words, scale, scale));
+      _mm512_storeu_si512(to + 4 * (2 * kPageSlots + j), scaled_pair<4>(words, scale, scale));
+      _mm512_storeu_si512(to + 4 * (3 * kPageSlots + j), scaled_pair<20>(words, scale, scale));
+    }
+  }
+}
+
+uint64_t int4_v_values(const std::byte* v, int64_t padded_dim, std::byte* to) {
+  const auto* scales = reinterpret_cast<const bf16*>(v + padded_dim / 2 * kPageSlots);
+  uint64_t not_numbers = 0;
+  for (int64_t column = 0; column < padded_dim; column += kInt4Group, scales += kPageSlots) {
+    alignas(64) float scale[kPageSlots];
+    for (int64_t j = 0; j < kPageSlots; j += 16) {
+      const __m512 x = widened(scales + j);
+      const __mmask16 is_number = _mm512_cmp_ps_mask(x, x, _CMP_ORD_Q);
+      not_numbers |= uint64_t{static_cast<uint16_t>(~is_number)} << j;
+      _mm512_store_ps(scale + j, _mm512_maskz_mov_ps(is_number, x));
+    }
+    const int64_t end = std::min(column + kInt4Group, padded_dim);
+    for (int64_t slot = 0; slot < kPageSlots; slot += 8) {
+      const auto all = [&](int64_t i) { return _mm512_set1_ps(scale[slot + i]); };
+      for (int64_t c = column; c < end; c += 16) {
+        const __m512i words = _mm512_loadu_si512(v + slot / 8 * 4 * padded_dim + 4 * c);
+        std::byte* y = to + slot / 2 * 4 * padded_dim + 4 * c;
+        _mm512_storeu_si512(y, scaled_pair<0>(words, all(0), all(1)));
+        _mm512_storeu_si512(y + 4 * padded_dim, scaled_pair<16>(words, all(2), all(3)));
+        _mm512_storeu_si512(y + 8 * padded_dim, scaled_pair<4>(words, all(4), all(5)));
+        _mm512_storeu_si512(y + 12 * padded_dim, scaled_pair<20>(words, all(6), all(7)));
+      }
+    }
+  }
+  return not_numbers;
 }
 
 // 2^x to 7.5e-8, for statistics.
@@ -353,9 +415,12 @@ void use_avx512bf16(AttentionKernels& kernels) {
   kernels.scores[kCodec] = scores;
   kernels.softmax[kCodec] = softmax;
   kernels.values[kCodec] = values;
-  kernels.softmax[static_cast<size_t>(KvCodec::kInt8)] = softmax_of<true, true>;
+  kernels.softmax[static_cast<size_t>(KvCodec::kInt8)] = softmax_codes;
+  kernels.softmax[static_cast<size_t>(KvCodec::kInt4)] = softmax_codes;
   kernels.widen = nullptr;
   kernels.code_values = code_values;
+  kernels.int4_k_values = int4_k_values;
+  kernels.int4_v_values = int4_v_values;
   kernels.row_sums = row_sums;
   kernels.columns = columns;
 }

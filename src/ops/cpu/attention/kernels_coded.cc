@@ -15,27 +15,13 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "ops/cpu/attention/coded_dots-inl.h"
 #include "ops/cpu/byte_dot-inl.h"
 #include "ops/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace vlcache::cpu::HWY_NAMESPACE {
 namespace {
-
-using D = F32Tag;
-using V = F32Vec;
-constexpr int kN = static_cast<int>(HWY_MIN(HWY_LANES(float), kLanes));
-constexpr bool kManyRegisters = kN >= 16;
-
-HWY_INLINE V load(const float* p) { return hn::LoadU(D(), p); }
-HWY_INLINE void store(V v, float* p) { hn::StoreU(v, D(), p); }
-HWY_INLINE V all(float x) { return hn::Set(D(), x); }
-HWY_INLINE U32Vec lanes_at(const std::byte* p) { return hn::LoadU(U32Tag(), reinterpret_cast<const uint32_t*>(p)); }
-HWY_INLINE U32Vec all_at(const std::byte* p) {
-  uint32_t bits;
-  std::memcpy(&bits, p, sizeof(bits));
-  return hn::Set(U32Tag(), bits);
-}
 
 // Prefetches the next bytes, some lines a step.
 class Fetch {
@@ -52,148 +38,37 @@ class Fetch {
   int per_step_, left_;
 };
 
-// How four codes of each lane meet four whole numbers of a row, the same for all lanes. Codes: of a vector of lanes;
-// Row: of the row. kSums sums, of which total() makes one.
-#if defined(VLCACHE_BYTE_DOTS)
-struct ByteDots {
-  static constexpr int kSums = 2;
-  using Codes = U32Vec;
-  struct Row {
-    U32Vec high, low;
-  };
-  // Codes of K without a sign, for which CodedQuery::start makes up.
-  static HWY_INLINE Codes k_codes(const std::byte* p) { return hn::Xor(lanes_at(p), hn::Set(U32Tag(), 0x80808080u)); }
-  static HWY_INLINE Codes v_codes(const std::byte* p) { return lanes_at(p); }
-  static HWY_INLINE Row row(const std::byte* codes, int64_t plane, int four) {
-    return {all_at(codes + 4 * four), all_at(codes + plane + 4 * four)};
+// How a word of a lane holds codes: kFours fours, of which bytes<i>() makes one. A group has one scale.
+struct Int8 {
+  static constexpr KvCodec kCodec = KvCodec::kInt8;
+  static constexpr QueryForm kQuery = QueryForm::kCodes8;
+  static constexpr int kFours = 1;
+  static constexpr float kUnit = 1.0f;  // what 1 in a byte is worth, of the scale
+  static constexpr int group(int width) { return width; }
+  template <int kFour>
+  static HWY_INLINE U32Vec bytes(U32Vec word) {
+    return word;
   }
-  static HWY_INLINE void add_k(I32Vec (&sums)[kSums], Codes codes, const Row& row) {
-    sums[0] = byte_dot(sums[0], codes, row.high);
-    sums[1] = byte_dot(sums[1], codes, row.low);
-  }
-  static HWY_INLINE void add_v(I32Vec (&sums)[kSums], Codes codes, const Row& row) {
-    sums[0] = byte_dot(sums[0], row.high, codes);
-    sums[1] = byte_dot(sums[1], row.low, codes);
-  }
-  static HWY_INLINE I32Vec total(const I32Vec (&sums)[kSums]) { return hn::Add(hn::ShiftLeft<7>(sums[0]), sums[1]); }
-  // Words a, b, c, d, which fit bytes with a sign, as bytes in this order.
-  static HWY_INLINE U32Vec bytes_of(I32Vec a, I32Vec b, I32Vec c, I32Vec d) {
-    // Instructions pack within blocks of 128 bits: then fours of each vector are one vector's apart.
-#if HWY_TARGET == HWY_AVX2
-    const __m256i packed = _mm256_packs_epi16(_mm256_packs_epi32(a.raw, b.raw), _mm256_packs_epi32(c.raw, d.raw));
-    return U32Vec{_mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7))};
-#else
-    const __m512i packed = _mm512_packs_epi16(_mm512_packs_epi32(a.raw, b.raw), _mm512_packs_epi32(c.raw, d.raw));
-    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    return U32Vec{_mm512_permutexvar_epi32(order, packed)};
-#endif
-  }
-  // v = factor x [n], |v| <= kMostWeight, as its two halves, the low one from -kBelow on; up to the next multiple of
-  // 64, they are 0. Returns the sum of all v, lanes apart.
-  template <int kBelow>
-  static HWY_INLINE I32Vec code(const float* x, int64_t n, float factor, std::byte* codes, int64_t plane) {
-    const hn::Repartition<uint8_t, D> d8;
-    const I32Vec low = hn::Set(I32Tag(), 127), below = hn::Set(I32Tag(), kBelow);
-    I32Vec sum = hn::Zero(I32Tag());
-    for (int64_t j = 0; j < n; j += 4 * kN) {
-      I32Vec v[4], high[4];
-      for (int i = 0; i < 4; ++i) {
-        const int64_t at = j + i * kN;
-        v[i] = at < n ? hn::NearestInt(hn::Mul(load(x + at), all(factor))) : hn::Zero(I32Tag());
-        sum = hn::Add(sum, v[i]);
-        const I32Vec raised = hn::Add(v[i], below);
-        high[i] = hn::ShiftRight<7>(raised);
-        v[i] = hn::Sub(hn::And(raised, low), below);
-      }
-      hn::StoreU(hn::BitCast(d8, bytes_of(high[0], high[1], high[2], high[3])), d8,
-                 reinterpret_cast<uint8_t*>(codes) + j);
-      hn::StoreU(hn::BitCast(d8, bytes_of(v[0], v[1], v[2], v[3])), d8, reinterpret_cast<uint8_t*>(codes) + plane + j);
-    }
-    return sum;
-  }
-  static constexpr bool kUnsignedK = true;
 };
-#endif
-
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
-struct WordDots {
-  static constexpr int kSums = 1;
-  using D16 = hn::Repartition<int16_t, D>;
-  using Words = hn::Vec<D16>;
-  struct Codes {
-    Words even, odd;
-  };
-  using Row = Codes;
-  static HWY_INLINE Codes k_codes(const std::byte* p) {
-    const Words both = hn::BitCast(D16(), lanes_at(p));
-    return {hn::ShiftRight<8>(hn::ShiftLeft<8>(both)), hn::ShiftRight<8>(both)};
+constexpr int kGroup = static_cast<int>(kInt4Group);
+// Bytes are 16 times the codes, because to extend their signs costs more instructions.
+struct Int4 {
+  static constexpr KvCodec kCodec = KvCodec::kInt4;
+  static constexpr QueryForm kQuery = QueryForm::kCodes4;
+  static constexpr int kFours = 2;
+  static constexpr float kUnit = 0x1p-4f;
+  static constexpr int group(int) { return kGroup; }
+  template <int kFour>
+  static HWY_INLINE U32Vec bytes(U32Vec word) {
+    const U32Vec high = hn::Set(U32Tag(), 0xf0f0f0f0u);
+    return hn::And(kFour == 0 ? hn::ShiftLeft<4>(word) : word, high);
   }
-  static HWY_INLINE Codes v_codes(const std::byte* p) { return k_codes(p); }
-  static HWY_INLINE Row row(const std::byte* codes, int64_t, int four) {
-    return {hn::BitCast(D16(), all_at(codes + 8 * four)), hn::BitCast(D16(), all_at(codes + 8 * four + 4))};
-  }
-  static HWY_INLINE void add_k(I32Vec (&sums)[kSums], const Codes& codes, const Row& row) {
-    I32Vec rest = hn::Zero(I32Tag());  // not used on x86, where lanes stay in their order
-    sums[0] = hn::ReorderWidenMulAccumulate(I32Tag(), codes.even, row.even, sums[0], rest);
-    sums[0] = hn::ReorderWidenMulAccumulate(I32Tag(), codes.odd, row.odd, sums[0], rest);
-  }
-  static HWY_INLINE void add_v(I32Vec (&sums)[kSums], const Codes& codes, const Row& row) { add_k(sums, codes, row); }
-  static HWY_INLINE I32Vec total(const I32Vec (&sums)[kSums]) { return sums[0]; }
-  // v = factor x [n] as words.
-  template <int kBelow>
-  static HWY_INLINE I32Vec code(const float* x, int64_t n, float factor, std::byte* codes, int64_t) {
-    const hn::Repartition<uint64_t, D> d64;
-    const hn::Half<decltype(d64)> half;
-    for (int64_t j = 0; j < n; j += kN) {
-      // In each four words in the order 0, 2, 1, 3: lanes 0 and 1 with lanes 2 and 3 in their high halves.
-      const I32Vec v = hn::NearestInt(hn::Mul(load(x + j), all(factor)));
-      const I32Vec low = hn::And(v, hn::Set(I32Tag(), 0xffff));
-      const auto pairs = hn::BitCast(d64, hn::Or(low, hn::ShiftLeft<16>(hn::Shuffle1032(v))));
-      hn::StoreU(hn::LowerHalf(half, hn::ConcatEven(d64, pairs, pairs)), half,
-                 reinterpret_cast<uint64_t*>(codes + 2 * j));
-    }
-    return hn::Zero(I32Tag());
-  }
-  static constexpr bool kUnsignedK = false;
 };
-#else
-struct WordDots {
-  static constexpr int kSums = 1;
-  struct Codes {
-    I32Vec code[4];
-  };
-  using Row = Codes;
-  static HWY_INLINE Codes k_codes(const std::byte* p) {
-    const I32Vec x = hn::BitCast(I32Tag(), lanes_at(p));
-    return {{hn::ShiftRight<24>(hn::ShiftLeft<24>(x)), hn::ShiftRight<24>(hn::ShiftLeft<16>(x)),
-             hn::ShiftRight<24>(hn::ShiftLeft<8>(x)), hn::ShiftRight<24>(x)}};
-  }
-  static HWY_INLINE Codes v_codes(const std::byte* p) { return k_codes(p); }
-  static HWY_INLINE Row row(const std::byte* codes, int64_t, int four) {
-    int16_t words[4];
-    std::memcpy(words, codes + 8 * four, sizeof(words));
-    const auto word = [&](int i) { return hn::Set(I32Tag(), int32_t{words[i]}); };
-    return {{word(0), word(2), word(1), word(3)}};
-  }
-  static HWY_INLINE void add_k(I32Vec (&sums)[kSums], const Codes& codes, const Row& row) {
-    for (int i = 0; i < 4; ++i) sums[0] = hn::Add(sums[0], hn::Mul(codes.code[i], row.code[i]));
-  }
-  static HWY_INLINE void add_v(I32Vec (&sums)[kSums], const Codes& codes, const Row& row) { add_k(sums, codes, row); }
-  static HWY_INLINE I32Vec total(const I32Vec (&sums)[kSums]) { return sums[0]; }
-  template <int kBelow>
-  static HWY_INLINE I32Vec code(const float* x, int64_t n, float factor, std::byte* codes, int64_t) {
-    auto* words = reinterpret_cast<int16_t*>(codes);
-    constexpr int kOrder[4] = {0, 2, 1, 3};
-    for (int64_t j = 0; j < n; j += kN) {
-      int32_t lanes[kN];
-      hn::StoreU(hn::NearestInt(hn::Mul(load(x + j), all(factor))), I32Tag(), lanes);
-      for (int64_t i = j; i < j + kN; ++i) words[i / 4 * 4 + kOrder[i % 4]] = static_cast<int16_t>(lanes[i - j]);
-    }
-    return hn::Zero(I32Tag());
-  }
-  static constexpr bool kUnsignedK = false;
-};
-#endif
+// The scales of a group, of 64 slots, after codes of `width` values of each.
+template <class Codec>
+HWY_INLINE const bf16* scales_of(const std::byte* half, int64_t width, int group) {
+  return reinterpret_cast<const bf16*>(half + kPageSlots * width / Codec::kFours) + group * kPageSlots;
+}
 
 // Vectors of lanes for MR rows at once: their sums, codes and a row leave some of 32 or 16 registers.
 template <class Dots, int MR>
@@ -203,38 +78,57 @@ constexpr int vectors() {
   return kSums <= 2 ? 4 : kSums <= 6 ? 2 : 1;
 }
 
-template <class Dots, int MR>
-void scores_rows(const ScoreTile& t) {
-  constexpr int NR = vectors<Dots, MR>();
+// Adds the products of four kFour of each word.
+template <class Dots, class Codec, int kFour, int MR, int NR>
+HWY_INLINE void add_k(I32Vec (&sums)[MR][NR][Dots::kSums], const U32Vec (&words)[NR], const ScoreTile& t, int four) {
   const int64_t plane = query_plane(t.head_dim);
-  const auto* scales = reinterpret_cast<const bf16*>(t.k + int64_t{kPageSlots} * t.head_dim);
+  typename Dots::Codes codes[NR];
+  for (int j = 0; j < NR; ++j) codes[j] = Dots::k_codes(Codec::template bytes<kFour>(words[j]));
+  for (int i = 0; i < MR; ++i) {
+    const typename Dots::Row row = Dots::row(t.q + i * t.q_stride, plane, four + kFour);
+    for (int j = 0; j < NR; ++j) Dots::add_k(sums[i][j], codes[j], row);
+  }
+}
+
+HWY_INLINE CodedQuery coded_query(const ScoreTile& t, int row) {
+  CodedQuery query;
+  std::memcpy(&query, t.q + (row + 1) * t.q_stride - sizeof(query), sizeof(query));
+  return query;
+}
+
+// Adds a group's part to the scores, of which the first is the beginning.
+HWY_INLINE void add_scores(V part, int group, float* s) { store(group == 0 ? part : hn::Add(load(s), part), s); }
+
+template <class Dots, class Codec, int MR>
+void scores_rows(const ScoreTile& t) {
+  constexpr int NR = vectors<Dots, MR>(), kStep = 4 * Codec::kFours;
+  const int size = Codec::group(t.head_dim);
   CodedQuery query[MR];
-  for (int i = 0; i < MR; ++i)
-    std::memcpy(&query[i], t.q + (i + 1) * t.q_stride - sizeof(CodedQuery), sizeof(CodedQuery));
+  for (int i = 0; i < MR; ++i) query[i] = coded_query(t, i);
   for (int column = 0; column < t.n; column += NR * kN) {
-    I32Vec sums[MR][NR][Dots::kSums];
-    for (int i = 0; i < MR; ++i) {
-      for (int j = 0; j < NR; ++j) {
-        sums[i][j][0] = hn::Zero(I32Tag());
-        sums[i][j][Dots::kSums - 1] = hn::Set(I32Tag(), query[i].start);
-      }
-    }
     const std::byte* k = t.k + 4 * column;
-    Fetch fetch(column == 0 ? t.prefetch : nullptr, 2 * t.prefetch_lines, t.prefetch_total);
-    for (int four = 0; four < t.head_dim / 4; ++four, k += 4 * kPageSlots) {
-      fetch.step();
-      typename Dots::Codes codes[NR];
-      for (int j = 0; j < NR; ++j) codes[j] = Dots::k_codes(k + 4 * kN * j);
+    Fetch fetch(column == 0 ? t.prefetch : nullptr, kStep / 2 * t.prefetch_lines, t.prefetch_total);
+    for (int c = 0, group = 0; c < t.head_dim; ++group) {
+      I32Vec sums[MR][NR][Dots::kSums];
       for (int i = 0; i < MR; ++i) {
-        const typename Dots::Row row = Dots::row(t.q + i * t.q_stride, plane, four);
-        for (int j = 0; j < NR; ++j) Dots::add_k(sums[i][j], codes[j], row);
+        for (int j = 0; j < NR; ++j) {
+          sums[i][j][0] = hn::Zero(I32Tag());
+          sums[i][j][Dots::kSums - 1] = hn::Set(I32Tag(), query[i].start[group]);
+        }
       }
-    }
-    for (int j = 0; j < NR; ++j) {
-      const V scale = load_f32(scales + column + kN * j);
-      for (int i = 0; i < MR; ++i) {
-        const V sum = hn::ConvertTo(D(), Dots::total(sums[i][j]));
-        store(hn::Mul(hn::Mul(sum, all(query[i].scale)), scale), t.s + i * t.s_stride + column + kN * j);
+      for (const int end = std::min(c + size, t.head_dim); c < end; c += kStep, k += 4 * kPageSlots) {
+        fetch.step();
+        U32Vec words[NR];
+        for (int j = 0; j < NR; ++j) words[j] = lanes_at(k + 4 * kN * j);
+        add_k<Dots, Codec, 0, MR, NR>(sums, words, t, c / 4);
+        if constexpr (Codec::kFours == 2) add_k<Dots, Codec, 1, MR, NR>(sums, words, t, c / 4);
+      }
+      for (int j = 0; j < NR; ++j) {
+        const V scale = load_f32(scales_of<Codec>(t.k, t.head_dim, group) + column + kN * j);
+        for (int i = 0; i < MR; ++i) {
+          const V sum = hn::ConvertTo(D(), Dots::total(sums[i][j]));
+          add_scores(hn::Mul(hn::Mul(sum, all(query[i].scale)), scale), group, t.s + i * t.s_stride + column + kN * j);
+        }
       }
     }
   }
@@ -250,14 +144,16 @@ HWY_INLINE float largest(const float* x, int64_t n) {
 constexpr float kLeast = 1e-30f;  // below it, 1 / largest is no number
 HWY_INLINE bool has_codes(float largest) { return largest >= kLeast && largest <= std::numeric_limits<float>::max(); }
 
-template <class Dots>
-void code_query(const float* x, int64_t d, float unit, std::byte* y) {
-  const int64_t plane = query_plane(d), padded = (d + 63) / 64 * 64;
+template <class Dots, class Codec>
+void code_query(const float* x, int64_t d, std::byte* y) {
+  const int64_t plane = query_plane(d), padded = (d + 63) / 64 * 64, size = Codec::group(static_cast<int>(d));
   const float most = largest(x, padded);
-  CodedQuery query{.scale = most < kLeast ? 0.0f : unit * (most / static_cast<float>(kMostQuery)), .start = 0};
+  CodedQuery query{.scale = most < kLeast ? 0.0f : Codec::kUnit * (most / static_cast<float>(kMostQuery)), .start = {}};
   if (has_codes(most)) {
-    const I32Vec sum = Dots::template code<64>(x, padded, static_cast<float>(kMostQuery) / most, y, plane);
-    if (Dots::kUnsignedK) query.start = -128 * hn::GetLane(hn::SumOfLanes(I32Tag(), sum));
+    Dots::template code<64>(x, padded, static_cast<float>(kMostQuery) / most, y, plane);
+    const auto* halves = reinterpret_cast<const int8_t*>(y);
+    for (int64_t c = 0; c < d && Dots::kUnsignedK; ++c)
+      query.start[c / size] -= 128 * (128 * halves[c] + halves[plane + c]);
   } else {
     std::memset(y, 0, static_cast<size_t>(2 * plane));
     // A row that is not finite becomes NaN.
@@ -266,47 +162,74 @@ void code_query(const float* x, int64_t d, float unit, std::byte* y) {
   std::memcpy(y + 2 * plane - sizeof query, &query, sizeof query);
 }
 
-// A strip's weights as whole numbers, relative to the largest of each row.
+// A strip's weights of a group as whole numbers, relative to the largest of each row.
 template <int kRows>
 struct WholeWeights {
   alignas(64) std::byte codes[kRows][2 * kBlockColumns];  // as a CodedQuery's: halves in two planes, or words
   float unit[kRows];                                      // what 1 is worth
 };
 
-template <class Dots, int kRows>
-void weigh(const ValueTile& t, int i, WholeWeights<kRows>& to) {
+// Row i of p, of int4 times the scales of a group, exactly 0 where p is: unseen slots may have any scale.
+template <class Codec>
+HWY_INLINE const float* weights(const ValueTile& t, int i, int group, float* scaled) {
   const float* p = reinterpret_cast<const float*>(t.p + i * t.p_stride);
+  if (Codec::kCodec == KvCodec::kInt8) return p;
+  for (int begin = 0; begin < t.n; begin += kPageSlots) {
+    const bf16* scales = scales_of<Codec>(t.v[begin / kPageSlots], t.padded_dim, group);
+    const int n = std::min((t.n - begin + kLanes - 1) / kLanes * kLanes, kPageSlots);
+    for (int j = 0; j < n; j += kN) {
+      const V x = load(p + begin + j);
+      store(hn::IfThenZeroElse(hn::Eq(x, all(0.0f)), hn::Mul(x, load_f32(scales + j))), scaled + begin + j);
+    }
+  }
+  return scaled;
+}
+
+template <class Dots, class Codec, int kRows>
+void weigh(const ValueTile& t, int i, int group, WholeWeights<kRows>& to) {
+  alignas(64) float scaled[kBlockColumns];
   const int n = (t.n + kLanes - 1) / kLanes * kLanes;
-  const float most = largest(p, n);
-  to.unit[i] = most < kLeast ? 0.0f : most / static_cast<float>(kMostWeight);
+  const float* w = weights<Codec>(t, i, group, scaled);
+  const float most = largest(w, n);
+  to.unit[i] = most < kLeast ? 0.0f : Codec::kUnit * (most / static_cast<float>(kMostWeight));
   if (has_codes(most)) {
-    Dots::template code<0>(p, n, static_cast<float>(kMostWeight) / most, to.codes[i], kBlockColumns);
+    Dots::template code<0>(w, n, static_cast<float>(kMostWeight) / most, to.codes[i], kBlockColumns);
   } else {
     std::memset(to.codes[i], 0, sizeof(to.codes[i]));
   }
 }
 
-template <class Dots, int MR, int NR>
+template <class Dots, class Codec, int kFour, int MR, int NR>
+HWY_INLINE void add_v(I32Vec (&sums)[MR][NR][Dots::kSums], const U32Vec (&words)[NR], const WholeWeights<MR>& w,
+                      int four) {
+  typename Dots::Codes codes[NR];
+  for (int j = 0; j < NR; ++j) codes[j] = Dots::v_codes(Codec::template bytes<kFour>(words[j]));
+  for (int i = 0; i < MR; ++i) {
+    const typename Dots::Row row = Dots::row(w.codes[i], kBlockColumns, four + kFour);
+    for (int j = 0; j < NR; ++j) Dots::add_v(sums[i][j], codes[j], row);
+  }
+}
+
+template <class Dots, class Codec, int MR, int NR>
 HWY_INLINE void values_columns(const ValueTile& t, const WholeWeights<MR>& w, int column) {
+  constexpr int kStep = 4 * Codec::kFours;
   I32Vec sums[MR][NR][Dots::kSums];
   for (int i = 0; i < MR; ++i) {
     for (int j = 0; j < NR; ++j) {
       for (I32Vec& sum : sums[i][j]) sum = hn::Zero(I32Tag());
     }
   }
-  for (int begin = 0, four = 0; begin < t.n; begin += kPageSlots) {
+  for (int begin = 0; begin < t.n; begin += kPageSlots) {
     const std::byte* v = t.v[begin / kPageSlots] + 4 * column;
     const bool first = column == 0 && t.prefetch != nullptr;
-    Fetch fetch(first ? t.prefetch[begin / kPageSlots] : nullptr, 2 * t.prefetch_lines, t.prefetch_total);
-    const int end = four + (std::min(t.n - begin, kPageSlots) + 3) / 4;
-    for (; four < end; ++four, v += int64_t{4} * t.padded_dim) {
+    Fetch fetch(first ? t.prefetch[begin / kPageSlots] : nullptr, kStep / 2 * t.prefetch_lines, t.prefetch_total);
+    const int end = std::min(t.n - begin, kPageSlots);
+    for (int slot = 0; slot < end; slot += kStep, v += int64_t{4} * t.padded_dim) {
       fetch.step();
-      typename Dots::Codes codes[NR];
-      for (int j = 0; j < NR; ++j) codes[j] = Dots::v_codes(v + 4 * kN * j);
-      for (int i = 0; i < MR; ++i) {
-        const typename Dots::Row row = Dots::row(w.codes[i], kBlockColumns, four);
-        for (int j = 0; j < NR; ++j) Dots::add_v(sums[i][j], codes[j], row);
-      }
+      U32Vec words[NR];
+      for (int j = 0; j < NR; ++j) words[j] = lanes_at(v + 4 * kN * j);
+      add_v<Dots, Codec, 0, MR, NR>(sums, words, w, (begin + slot) / 4);
+      if constexpr (Codec::kFours == 2) add_v<Dots, Codec, 1, MR, NR>(sums, words, w, (begin + slot) / 4);
     }
   }
   for (int i = 0; i < MR; ++i) {
@@ -318,44 +241,47 @@ HWY_INLINE void values_columns(const ValueTile& t, const WholeWeights<MR>& w, in
   }
 }
 
-template <class Dots, int MR>
+template <class Dots, class Codec, int MR>
 void values_rows(const ValueTile& t) {
-  constexpr int NR = vectors<Dots, MR>();
+  constexpr int NR = std::min(vectors<Dots, MR>(), Codec::group(kPageSlots) / kN);
+  const int size = Codec::group(t.padded_dim);
   WholeWeights<MR> w;
-  for (int i = 0; i < MR; ++i) weigh<Dots>(t, i, w);
-  int column = 0;
-  for (; column + NR * kN <= t.padded_dim; column += NR * kN) values_columns<Dots, MR, NR>(t, w, column);
-  if constexpr (NR > 2) {
-    for (; column + 2 * kN <= t.padded_dim; column += 2 * kN) values_columns<Dots, MR, 2>(t, w, column);
+  for (int column = 0, group = 0; column < t.padded_dim; ++group) {
+    const int end = std::min(column + size, t.padded_dim);
+    for (int i = 0; i < MR; ++i) weigh<Dots, Codec>(t, i, group, w);
+    for (; column + NR * kN <= end; column += NR * kN) values_columns<Dots, Codec, MR, NR>(t, w, column);
+    if constexpr (NR > 2) {
+      for (; column + 2 * kN <= end; column += 2 * kN) values_columns<Dots, Codec, MR, 2>(t, w, column);
+    }
+    for (; column < end; column += kN) values_columns<Dots, Codec, MR, 1>(t, w, column);
   }
-  for (; column < t.padded_dim; column += kN) values_columns<Dots, MR, 1>(t, w, column);
 }
 
-template <class Dots>
+template <class Dots, class Codec>
 void scores_coded(const ScoreTile& t) {
   switch (t.m) {
     case 1:
-      return scores_rows<Dots, 1>(t);
+      return scores_rows<Dots, Codec, 1>(t);
     case 2:
-      return scores_rows<Dots, 2>(t);
+      return scores_rows<Dots, Codec, 2>(t);
     case 3:
-      return scores_rows<Dots, 3>(t);
+      return scores_rows<Dots, Codec, 3>(t);
     default:
-      return scores_rows<Dots, kCodedStripRows>(t);
+      return scores_rows<Dots, Codec, kCodedStripRows>(t);
   }
 }
 
-template <class Dots>
+template <class Dots, class Codec>
 void values_coded(const ValueTile& t) {
   switch (t.m) {
     case 1:
-      return values_rows<Dots, 1>(t);
+      return values_rows<Dots, Codec, 1>(t);
     case 2:
-      return values_rows<Dots, 2>(t);
+      return values_rows<Dots, Codec, 2>(t);
     case 3:
-      return values_rows<Dots, 3>(t);
+      return values_rows<Dots, Codec, 3>(t);
     default:
-      return values_rows<Dots, kCodedStripRows>(t);
+      return values_rows<Dots, Codec, kCodedStripRows>(t);
   }
 }
 
@@ -364,11 +290,28 @@ void values_coded(const ValueTile& t) {
 // time of byte dots, two rows (128) 1.04.
 constexpr int kFewTileRows = 2;
 constexpr int kMostParts = 1024 / 64;
+using TileSums = int32_t[2 * kByteTileRows][64];  // two rows, of high and low halves, for each of t.m
 
-void scores_by_tiles(const ScoreTile& t) {
-  if (t.m <= kFewTileRows) return scores_coded<ByteDots>(t);
-  const int64_t plane = query_plane(t.head_dim);
-  alignas(64) int32_t sums[2 * kByteTileRows][kPageSlots];
+HWY_INLINE V total_of(const TileSums& sums, int row, int j) {
+  const I32Vec high = hn::Load(I32Tag(), &sums[2 * row][j]), low = hn::Load(I32Tag(), &sums[2 * row + 1][j]);
+  return hn::ConvertTo(D(), hn::Add(hn::ShiftLeft<7>(high), low));
+}
+
+template <class Codec>
+void add_tile_scores(const ScoreTile& t, const TileSums& sums, int n, int group) {
+  const bf16* scales = scales_of<Codec>(t.k, t.head_dim, group);
+  for (int i = 0; i < t.m; ++i) {
+    const V scale = all(coded_query(t, i).scale);
+    for (int j = 0; j < n; j += kN) {
+      const V part = hn::Mul(hn::Mul(total_of(sums, i, j), scale), load_f32(scales + j));
+      add_scores(part, group, t.s + i * t.s_stride + j);
+    }
+  }
+}
+
+void scores_int8_by_tiles(const ScoreTile& t) {
+  if (t.m <= kFewTileRows) return scores_coded<ByteDots, Int8>(t);
+  alignas(64) TileSums sums;
   const std::byte *k[kMostParts], *prefetch[kMostParts];
   const int n_parts = (t.head_dim + 63) / 64, n = (t.n + kLanes - 1) / kLanes * kLanes;
   const int lines = (t.prefetch_total + n_parts - 1) / n_parts;
@@ -377,7 +320,7 @@ void scores_by_tiles(const ScoreTile& t) {
     if (t.prefetch != nullptr) prefetch[i] = t.prefetch + int64_t{64} * lines * i;
   }
   multiply_bytes_amx({.a = t.q,
-                      .a_stride = plane,
+                      .a_stride = query_plane(t.head_dim),
                       .n_rows = 2 * t.m,
                       .b = k,
                       .b_stride = 4 * kPageSlots,
@@ -387,33 +330,72 @@ void scores_by_tiles(const ScoreTile& t) {
                       .sums = sums[0],
                       .prefetch = t.prefetch != nullptr ? prefetch : nullptr,
                       .prefetch_lines = lines});
-  const auto* scales = reinterpret_cast<const bf16*>(t.k + int64_t{kPageSlots} * t.head_dim);
-  for (int i = 0; i < t.m; ++i) {
-    CodedQuery query;
-    std::memcpy(&query, t.q + (i + 1) * t.q_stride - sizeof(query), sizeof(query));
-    for (int j = 0; j < n; j += kN) {
-      const I32Vec high = hn::Load(I32Tag(), &sums[2 * i][j]), low = hn::Load(I32Tag(), &sums[2 * i + 1][j]);
-      const V sum = hn::ConvertTo(D(), hn::Add(hn::ShiftLeft<7>(high), low));
-      store(hn::Mul(hn::Mul(sum, all(query.scale)), load_f32(scales + j)), t.s + i * t.s_stride + j);
+  add_tile_scores<Int8>(t, sums, n, 0);
+}
+
+// n lines of `width` words, `stride` words apart, become twice as many lines of bytes.
+HWY_INLINE void expand(const std::byte* from, int64_t stride, int n, int width, std::byte* to) {
+  for (int line = 0; line < n; ++line, from += 4 * stride, to += 8 * width) {
+    for (int j = 0; j < width; j += kN) {
+      const U32Vec word = lanes_at(from + 4 * j);
+      hn::Store(Int4::bytes<0>(word), U32Tag(), reinterpret_cast<uint32_t*>(to) + j);
+      hn::Store(Int4::bytes<1>(word), U32Tag(), reinterpret_cast<uint32_t*>(to) + width + j);
     }
   }
 }
 
+void scores_int4_by_tiles(const ScoreTile& t) {
+  if (t.m <= kFewTileRows) return scores_coded<ByteDots, Int4>(t);
+  alignas(64) TileSums sums;
+  // The last group may have fewer dimensions: q is 0 for the others.
+  alignas(64) std::byte codes[kGroup * kPageSlots] = {};
+  const int n_groups = (t.head_dim + kGroup - 1) / kGroup, n = (t.n + kLanes - 1) / kLanes * kLanes;
+  const int lines = (t.prefetch_total + n_groups - 1) / n_groups;
+  for (int group = 0; group < n_groups; ++group) {
+    const int first = kGroup * group;
+    const std::byte* next = t.prefetch != nullptr ? t.prefetch + int64_t{64} * lines * group : nullptr;
+    const std::byte* k = codes;
+    expand(t.k + first / 2 * kPageSlots, kPageSlots, std::min(kGroup, t.head_dim - first) / 8, kPageSlots, codes);
+    multiply_bytes_amx({.a = t.q + first,
+                        .a_stride = query_plane(t.head_dim),
+                        .n_rows = 2 * t.m,
+                        .b = &k,
+                        .b_stride = 4 * kPageSlots,
+                        .n_parts = 1,
+                        .last = kGroup,
+                        .n = n,
+                        .sums = sums[0],
+                        .prefetch = next != nullptr ? &next : nullptr,
+                        .prefetch_lines = lines});
+    add_tile_scores<Int4>(t, sums, n, group);
+  }
+}
+
+// Some columns at a time: int8's are read where they lie, a group of int4's is expanded first.
+template <class Codec>
 void values_by_tiles(const ValueTile& t) {
-  if (t.m <= kFewTileRows) return values_coded<ByteDots>(t);
+  if (t.m <= kFewTileRows) return values_coded<ByteDots, Codec>(t);
+  constexpr bool kInt8 = Codec::kCodec == KvCodec::kInt8;
+  constexpr int kColumns = kInt8 ? 64 : kGroup;
   WholeWeights<kByteTileRows> w;
-  for (int i = 0; i < t.m; ++i) weigh<ByteDots>(t, i, w);
-  alignas(64) int32_t sums[2 * kByteTileRows][64];
+  alignas(64) TileSums sums;
+  alignas(64) std::byte codes[kBlockPages][kInt8 ? 64 : kPageSlots * kColumns];
   const int n_parts = (t.n + kPageSlots - 1) / kPageSlots;
-  for (int column = 0; column < t.padded_dim; column += 64) {
+  for (int column = 0; column < t.padded_dim; column += kColumns) {
+    const int n = std::min(t.padded_dim - column, kColumns), group = kInt8 ? 0 : column / kColumns;
+    for (int i = 0; i < t.m && (column == 0 || !kInt8); ++i) weigh<ByteDots, Codec>(t, i, group, w);
     const std::byte* v[kBlockPages];
-    for (int i = 0; i < n_parts; ++i) v[i] = t.v[i] + 4 * column;
-    const int n = std::min(t.padded_dim - column, 64);
+    for (int i = 0; i < n_parts; ++i) {
+      v[i] = t.v[i] + 4 * column;
+      if (kInt8) continue;
+      expand(v[i], t.padded_dim, kPageSlots / 8, n, codes[i]);
+      v[i] = codes[i];
+    }
     multiply_bytes_amx({.a = w.codes[0],
                         .a_stride = kBlockColumns,
                         .n_rows = 2 * t.m,
                         .b = v,
-                        .b_stride = int64_t{4} * t.padded_dim,
+                        .b_stride = int64_t{4} * (kInt8 ? t.padded_dim : n),
                         .n_parts = n_parts,
                         .last = 64,
                         .n = n,
@@ -422,11 +404,7 @@ void values_by_tiles(const ValueTile& t) {
                         .prefetch_lines = t.prefetch_total});
     for (int i = 0; i < t.m; ++i) {
       float* o = t.o + i * t.o_stride + column;
-      for (int j = 0; j < n; j += kN) {
-        const I32Vec high = hn::Load(I32Tag(), &sums[2 * i][j]), low = hn::Load(I32Tag(), &sums[2 * i + 1][j]);
-        const V sum = hn::ConvertTo(D(), hn::Add(hn::ShiftLeft<7>(high), low));
-        store(hn::MulAdd(sum, all(w.unit[i]), load(o + j)), o + j);
-      }
+      for (int j = 0; j < n; j += kN) store(hn::MulAdd(total_of(sums, i, j), all(w.unit[i]), load(o + j)), o + j);
     }
   }
 }
@@ -493,17 +471,27 @@ void scale_columns(float* s, int64_t s_stride, int m, const float* scale, int n)
   }
 }
 
+template <class Dots, class Codec>
+void fill_codec(AttentionKernels* kernels) {
+  constexpr size_t kCodec = static_cast<size_t>(Codec::kCodec);
+  kernels->query_form[kCodec] = Codec::kQuery;
+  kernels->scores[kCodec] = scores_coded<Dots, Codec>;
+  kernels->values[kCodec] = values_coded<Dots, Codec>;
+  kernels->softmax[kCodec] = kernels->softmax[static_cast<size_t>(KvCodec::kF32)];
+  kernels->code_query[kCodec] = code_query<Dots, Codec>;
+}
+
+void set_strip_rows(AttentionKernels* kernels, int rows) {
+  for (int codec = 0; codec < kKvCodecs; ++codec) {
+    if (is_coded(static_cast<KvCodec>(codec))) kernels->strip_rows[codec] = rows;
+  }
+}
+
 template <class Dots>
 void fill(AttentionKernels* kernels) {
-  constexpr size_t kCodec = static_cast<size_t>(KvCodec::kInt8);
-  kernels->query_form[kCodec] = QueryForm::kCodes;
-  kernels->scores[kCodec] = scores_coded<Dots>;
-  kernels->values[kCodec] = values_coded<Dots>;
-  kernels->softmax[kCodec] = kernels->softmax[static_cast<size_t>(KvCodec::kF32)];
-  for (int codec = 0; codec < kKvCodecs; ++codec) {
-    if (is_coded(static_cast<KvCodec>(codec))) kernels->strip_rows[codec] = kCodedStripRows;
-  }
-  kernels->code_query = code_query<Dots>;
+  fill_codec<Dots, Int8>(kernels);
+  fill_codec<Dots, Int4>(kernels);
+  set_strip_rows(kernels, kCodedStripRows);
   kernels->rotate = rotate;
   kernels->scale_columns = scale_columns;
 }
@@ -516,10 +504,12 @@ void fill_bytes(AttentionKernels*) {}  // never called
 #endif
 void fill_tiles([[maybe_unused]] AttentionKernels* kernels) {
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_AVX2
-  constexpr size_t kCodec = static_cast<size_t>(KvCodec::kInt8);
-  kernels->strip_rows[kCodec] = kByteTileRows;
-  kernels->scores[kCodec] = scores_by_tiles;
-  kernels->values[kCodec] = values_by_tiles;
+  constexpr size_t kInt8 = static_cast<size_t>(KvCodec::kInt8), kInt4 = static_cast<size_t>(KvCodec::kInt4);
+  set_strip_rows(kernels, kByteTileRows);
+  kernels->scores[kInt8] = scores_int8_by_tiles;
+  kernels->scores[kInt4] = scores_int4_by_tiles;
+  kernels->values[kInt8] = values_by_tiles<Int8>;
+  kernels->values[kInt4] = values_by_tiles<Int4>;
 #endif
 }
 

@@ -9,9 +9,8 @@
 // Coded pages hold codes of rotated rows (kv_codec.h), laid out for products of bytes, and scales in bf16:
 //   kInt8  K [d/4][64][4] of four neighbouring dimensions, K's scales [64],
 //          V [16][dp][4] of four neighbouring slots, V's scales [64]
-//   kInt4  K [d/8][64][4]: the low half of a byte has the first four dimensions, the high half the next four; K's
-//          scales [d/32, rounded up][64]; V [8][dp][4]: four slots and the next four in the same way; V's scales
-//          [64][d/32, rounded up]
+//   kInt4  K [d/8][64][4]: the low half of a byte has the first four dimensions, the high half the next four; V
+//          [8][dp][4]: four slots and the next four in the same way; scales of each [d/32, rounded up][64]
 //   kK8V4  K as kInt8 has it, V as kInt4
 // Slots at and beyond a head's n_slots are undefined and may be NaN (pages are recycled): kernels never read them into
 // a result.

@@ -238,8 +238,7 @@ TEST(CodedPages, Layout) {
         for (int i = 0; i < 2; ++i) {
           const int64_t k_group = k_half.int8() ? 0 : c / 32, v_group = v_half.int8() ? 0 : c / 32;
           ASSERT_EQ(k_data[k_half.scales() + (k_group * 64 + slot) * 2 + i], scale_byte(k_half.codec, k_row, c, i));
-          ASSERT_EQ(v_data[v_half.scales() + (slot * v_half.n_scales + v_group) * 2 + i],
-                    scale_byte(v_half.codec, v_row, c, i));
+          ASSERT_EQ(v_data[v_half.scales() + (v_group * 64 + slot) * 2 + i], scale_byte(v_half.codec, v_row, c, i));
         }
       }
     }

@@ -1,5 +1,6 @@
 // Makes what kernels multiply: queries in the forms that pages need, and pages in other forms than they are stored in.
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <numeric>
 
@@ -21,15 +22,13 @@ void convert_row(const From* x, int64_t n, std::byte* y) {
 void pack_row(const Tensor& q, const std::byte* x, const AttentionKernels& kernels, QueryForm form, std::byte* y) {
   const int64_t d = q.dim(2);
   const DType dtype = form == QueryForm::kBF16 ? DType::kBF16 : DType::kF32;
-  if (form == QueryForm::kCodes || form == QueryForm::kRotated) {
+  if (is_rotated(form)) {
     alignas(64) float row[kMaxHeadDim];
     std::fill(row + d, row + (d + 63) / 64 * 64, 0.0f);
-    const int64_t block = rotation_block(d);
-    const float unit = 1.0f / static_cast<float>(block);
     pack_row(q, x, kernels, QueryForm::kF32, reinterpret_cast<std::byte*>(row));
-    kernels.rotate(row, d, block, form == QueryForm::kRotated ? unit : 1.0f);
-    if (form == QueryForm::kRotated) return convert_row<bf16>(row, d, y);
-    return kernels.code_query(row, d, unit, y);
+    rotate_row(kernels, {rotation_of(form), /*divides=*/true}, d, row);
+    if (is_rotated_bf16(form)) return convert_row<bf16>(row, d, y);
+    return kernels.code_query[static_cast<size_t>(rotation_of(form))](row, d, y);
   }
   if (q.dtype == dtype) {
     std::memcpy(y, x, static_cast<size_t>(d * dtype_bytes(dtype)));
@@ -59,19 +58,57 @@ void decode_page(const PageRef& page, std::byte* to) {
   write_slots({to, KvCodec::kF32, d}, {k.data, v.data, 4 * d, 4 * d, DType::kF32}, 0, kPageSlots);
 }
 
-// Scales of a page's slots, after the codes of K or V.
+// Scales of an int8 page's slots, after the codes of K or V.
 void read_scales(const std::byte* from, float* to) {
   const auto* scales = reinterpret_cast<const bf16*>(from);
   for (int j = 0; j < kPageSlots; ++j) to[j] = to_float(scales[j]);
 }
 
+// The scores of these slots become NaN: their V is, and 0 times NaN would change rows that do not see them.
+void spoil_slots(uint64_t slots, int64_t d, std::byte* k) {
+  constexpr uint32_t kNaNs = 0x7fc07fc0;
+  for (; slots != 0; slots &= slots - 1) {
+    for (int64_t c = 0; c < d / 2; ++c) {
+      std::memcpy(k + 4 * (c * kPageSlots + std::countr_zero(slots)), &kNaNs, sizeof kNaNs);
+    }
+  }
+}
+
+// Page i of a coded block as bf16 values: of codes of 8 bits, whose scales come later, or of 4 bits with their scales.
+void make_values(const AttentionKernels& kernels, int64_t d, bool values, Block& block, int i, std::byte* to) {
+  const int64_t dp = padded_dim(d);
+  std::byte *k = to, *v = to + kv_k_bytes(KvCodec::kBF16, d);
+  if (k_codec(block.codec) == KvCodec::kInt8) {
+    kernels.code_values(block.k[i], d / 4, kPageSlots, k);
+  } else {
+    kernels.int4_k_values(block.k[i], d, k);
+  }
+  block.k[i] = k;
+  if (!values) return;
+  if (v_codec(block.codec) == KvCodec::kInt8) {
+    kernels.code_values(block.v[i], kPageSlots / 4, dp, v);
+  } else {
+    spoil_slots(kernels.int4_v_values(block.v[i], dp, v), d, k);
+  }
+  block.v[i] = v;
+}
+
 }  // namespace
 
+void rotate_row(const AttentionKernels& kernels, const Rotation& rotation, int64_t d, float* x) {
+  const int64_t whole = rotation.codec == KvCodec::kInt8 ? d : d / kInt4Group * kInt4Group, rest = d - whole;
+  const auto rotate = [&](float* part, int64_t n, int64_t block) {
+    if (n > 0) kernels.rotate(part, n, block, rotation.divides ? 1.0f / static_cast<float>(block) : 1.0f);
+  };
+  rotate(x, whole, rotation.codec == KvCodec::kInt8 ? rotation_block(d) : kInt4Group);
+  rotate(x + whole, rest, rotation_block(rest));
+}
+
 QueryForm query_form(const Tile& tile, const AttentionKernels& kernels, KvCodec codec) {
-  const auto index = static_cast<size_t>(codec);
+  const auto index = static_cast<size_t>(k_codec(codec));
   if (kernels.scores[index] == nullptr) return QueryForm::kF32;
   if (is_coded(codec) && kernels.code_values != nullptr && tile.n_rows() > kFewRows && !tile.counts) {
-    return QueryForm::kRotated;
+    return k_codec(codec) == KvCodec::kInt8 ? QueryForm::kRotated8 : QueryForm::kRotated4;
   }
   return kernels.query_form[index];
 }
@@ -97,7 +134,7 @@ void load_block(const Walk& walk, const TileScratch& scratch, bool values, Block
   const int64_t d = walk.tile().kv->head_dim, dp = padded_dim(d);
   const bool many = walk.tile().n_rows() > kFewRows;
   std::byte* to = scratch.wide;
-  if (block.rotated() && values) {
+  if (block.rotation == KvCodec::kInt8 && values) {
     const int64_t codes = dp * kPageSlots;
     for (int i = 0; i < block.n_pages; ++i) read_scales(block.v[i] + codes, scratch.v_scale + i * kPageSlots);
     block.v_scale = scratch.v_scale;
@@ -109,17 +146,13 @@ void load_block(const Walk& walk, const TileScratch& scratch, bool values, Block
       block.v[i] = to + kv_k_bytes(KvCodec::kF32, d);
     }
     block.codec = KvCodec::kF32;
-  } else if (block.query == QueryForm::kRotated) {
+  } else if (is_rotated_bf16(block.query)) {
+    const bool scaled = k_codec(block.codec) == KvCodec::kInt8;
     for (int i = 0; i < block.n_pages; ++i, to += kv_page_bytes(KvCodec::kBF16, d)) {
-      std::byte* v = to + kv_k_bytes(KvCodec::kBF16, d);
-      kernels.code_values(block.k[i], d / 4, kPageSlots, to);
-      read_scales(block.k[i] + d * kPageSlots, scratch.k_scale + i * kPageSlots);
-      block.k[i] = to;
-      if (!values) continue;
-      kernels.code_values(block.v[i], kPageSlots / 4, dp, v);
-      block.v[i] = v;
+      if (scaled) read_scales(block.k[i] + d * kPageSlots, scratch.k_scale + i * kPageSlots);
+      make_values(kernels, d, values, block, i, to);
     }
-    block.k_scale = scratch.k_scale;
+    if (scaled) block.k_scale = scratch.k_scale;
     block.codec = KvCodec::kBF16;
   } else if (block.codec == KvCodec::kBF16 && kernels.widen != nullptr && many) {
     for (int i = 0; i < block.n_pages; ++i, to += kv_page_bytes(KvCodec::kF32, d)) {

@@ -127,6 +127,7 @@ Block Walk::next() {
     block.v[i] = form.data + kv_k_bytes(form.codec, kv.head_dim);
   }
   block.query = query_form(tile_, kernels_, block.codec);
+  if (is_rotated(block.query)) block.rotation = v_codec(block.codec);
   return block;
 }
 

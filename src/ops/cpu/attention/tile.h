@@ -87,12 +87,12 @@ struct Block {
   bool biased = false;           // some slot that is not hidden has a bias
   const std::byte* k[kBlockPages];
   const std::byte* v[kBlockPages];
-  // [kBlockColumns] factors of scores, of codes that load_block made bf16, and of weights, of all codes; null: 1.
+  // [kBlockColumns] factors of scores, of int8 that load_block made bf16, and of weights, of int8; null: 1.
   const float* k_scale = nullptr;
   const float* v_scale = nullptr;
+  // Where rows of v, and so o, are rotated, the codec that rotates them so; else no coded one.
+  KvCodec rotation = KvCodec::kF32;
 
-  // Whether q and o are rotated, as the rows of k and v are.
-  bool rotated() const { return query >= QueryForm::kCodes; }
   // Columns that a token with this limit may see: all pages but the last are full, or it sees no slot of the later
   // pages.
   int columns(int64_t limit) const;
@@ -141,6 +141,13 @@ struct TileScratch {
   // Cuts [0, result) of `base` (64-byte aligned) for tiles of n_rows rows; null base: the size alone.
   static int64_t layout(TileScratch& scratch, std::byte* base, int64_t n_rows, int64_t head_dim);
 };
+
+// H x of a row of d values, as a half of this codec has it, or divided by the blocks' sizes, which undoes it.
+struct Rotation {
+  KvCodec codec;
+  bool divides;
+};
+void rotate_row(const AttentionKernels& kernels, const Rotation& rotation, int64_t d, float* x);
 
 // What a tile's rows of q become for pages of a codec.
 QueryForm query_form(const Tile& tile, const AttentionKernels& kernels, KvCodec codec);
