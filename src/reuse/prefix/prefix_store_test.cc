@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <fstream>
 #include <optional>
 #include <set>
 
@@ -10,6 +11,7 @@
 #include "reuse/kv_layout.h"
 #include "reuse/prefix/coded_prefixes_testing.h"
 #include "reuse/prefix/prefix_places.h"
+#include "store/disk/tier.h"
 #include "store/fake_tier_testing.h"
 
 namespace vlcache {
@@ -124,7 +126,7 @@ class CodedRecords : public CodedPrefixFixture {
     return found.n;
   }
 
-  std::shared_ptr<FakeTier> tier_ = new_tier();
+  std::shared_ptr<KvTier> tier_ = new_tier();
   std::unique_ptr<TierChain> chain_;
   std::unique_ptr<PrefixStore> store_;
 };
@@ -191,6 +193,79 @@ TEST_F(CodedRecords, WithoutARecordThePrefixEndsAtAPlaceBefore) {
   EXPECT_EQ(load(key), 2048);
   erase(10, true);
   EXPECT_EQ(load(key), 64);
+}
+
+// The same in files.
+class CodedFiles : public CodedRecords {
+ protected:
+  CodedFiles() {
+    std::filesystem::remove_all(dir_);
+    tier_ = disk_ = std::make_shared<DiskTier>(DiskTierOptions{.dir = dir_, .max_bytes = int64_t{1} << 30});
+    start();
+  }
+  ~CodedFiles() override { std::filesystem::remove_all(dir_); }
+
+  const std::filesystem::path dir_ =
+      std::filesystem::path(testing::TempDir()) / ("vlcache-coded-" + std::to_string(getpid()));
+  std::shared_ptr<DiskTier> disk_;
+};
+
+// A bit that flips in a record makes it a miss with a reason: the prefix is what it would be without the record, and
+// never other values.
+TEST_F(CodedFiles, AFlippedBitIsAMiss) {
+  const Key key(500, 1);
+  save(key, *prefix_kv(*store_, computed(key)));
+  EXPECT_EQ(load(key), 500);
+  int n_used = 0;
+  for (const PrefixStore::Piece& piece : pieces_of(key)) {
+    const std::filesystem::path path = disk_->path_of(piece.key);
+    if (!std::filesystem::exists(path)) continue;
+    std::ifstream file(path, std::ios::binary);
+    const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+    std::filesystem::remove(path);
+    const int32_t n_without = load(key);
+    n_used += n_without < 500 ? 1 : 0;
+    // Bytes of the header, of the codes and scales of a page's K and V, of the names of images, and of the cost.
+    const auto n = static_cast<int64_t>(bytes.size());
+    const int64_t first = n - store_->piece_bytes(piece) - static_cast<int64_t>(sizeof(RecordId) + sizeof(double));
+    const int64_t codes = backend_->kv_page_bytes(KvCodec::kInt8, kDim) / 2, scales = kPageSlots * 2;
+    for (const int64_t at : {int64_t{0}, first / 2, first - 1, first, first + codes - scales, first + codes,
+                             first + 2 * codes - 1, n - 9, n - 1}) {
+      std::string flipped = bytes;
+      flipped[static_cast<size_t>(at)] = static_cast<char>(flipped[static_cast<size_t>(at)] ^ (1 << at % 8));
+      std::ofstream(path, std::ios::binary) << flipped;
+      const int64_t n_failed = disk_->stats().n_failed();
+      EXPECT_EQ(load(key), n_without) << "byte " << at << " of " << n;
+      EXPECT_EQ(disk_->stats().n_failed() > n_failed, n_without < 500) << disk_->stats().bad_record;
+    }
+    std::ofstream(path, std::ios::binary) << bytes;
+    EXPECT_EQ(load(key), 500);
+  }
+  EXPECT_GT(n_used, 2);
+}
+
+TEST_F(CodedFiles, OfADroppedImageAreErased) {
+  const Key key(700, 1);
+  const std::vector images{PrefixStore::Image{300, 330, Sha256Digest{1}},
+                           PrefixStore::Image{400, 500, Sha256Digest{2}}};
+  const KvCache cache = computed(key);
+  const std::vector<PrefixStore::Piece> pieces = store_->pieces(elements(key), images);
+  for (const PrefixStore::Piece& piece : pieces) {
+    if (store_->holds(piece, cache)) store_->save(piece, cache, {});
+  }
+  EXPECT_TRUE(store_->flush(kNoDeadline));
+  const auto n_records = [&](size_t n_images) {
+    return std::ranges::count_if(pieces, [&](const PrefixStore::Piece& piece) {
+      return piece.images.size() == n_images && std::filesystem::exists(disk_->path_of(piece.key));
+    });
+  };
+  const auto n_free = n_records(0), n_one = n_records(1), n_both = n_records(2);
+  EXPECT_TRUE(n_free > 0 && n_one > 0 && n_both > 1);
+  EXPECT_EQ(PrefixStore::erase_image(*tier_, Sha256Digest{2}), n_both);
+  EXPECT_EQ(n_records(2), 0);
+  EXPECT_EQ(n_records(1), n_one);
+  EXPECT_EQ(PrefixStore::erase_image(*tier_, Sha256Digest{1}), n_one);
+  EXPECT_EQ(n_records(0), n_free);
 }
 
 // What memory has in both forms is stored in both, and a prompt that shares 3,000 tokens finds them.
