@@ -91,7 +91,7 @@ ROOMS = {
 # Rooms that see fewer layers than the rest of their layer.
 MAY_INCLUDE["server/http"] = {"base"}
 # Headers that no file outside their layer may include.
-PRIVATE = ("engine/engine_caches.h",)
+PRIVATE = ("engine/engine_caches.h", "engine/kv_caches.h")
 # Backends see the contract, not each other; only the factory sees all of them.
 BACKENDS = ("ops/ref/", "ops/cpu/", "ops/cuda/")
 FACTORY = ("ops/factory.cc",)

@@ -49,6 +49,7 @@ TEST_F(CompactionTest, UnneededPagesAreReturned) {
       for (KvCache* cache : caches) cache->clear();
       return !std::exchange(caches, {}).empty();
     }
+    double least_priority() const override { return 0; }
     std::vector<KvCache*> caches;
   } others;
   PageBudget budget{.max_bytes = (5 * kLayers * kHeads + 3) * pool_.page_bytes(), .reserve = &others};

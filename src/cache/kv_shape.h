@@ -31,7 +31,12 @@ struct KvShape {
   bool has_codes() const {
     return std::ranges::any_of(layers, [](const KvLayerShape& layer) { return layer.coded.has_value(); });
   }
-  // The codecs that pages may have: the first is `codec`, the last the one of full pages.
+  // The codec of full pages, by which users name the shape.
+  KvCodec full_codec() const {
+    const auto coded = std::ranges::find_if(layers, [](const KvLayerShape& layer) { return layer.coded.has_value(); });
+    return coded == layers.end() ? codec : *coded->coded;
+  }
+  // The codecs that pages may have: the first is `codec`.
   std::vector<KvCodec> codecs() const {
     std::vector<KvCodec> all{codec};
     for (const KvLayerShape& layer : layers) {

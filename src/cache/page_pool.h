@@ -22,6 +22,8 @@ class PageReserve {
   virtual ~PageReserve() = default;
   // Frees some of them. Returns false if no more can be freed.
   virtual bool free_pages() = 0;
+  // Priority of the next pages to be freed (CacheBudget::Member); infinity: all are held for queued requests.
+  virtual double least_priority() const = 0;
 };
 
 // Memory that several pools share.

@@ -54,5 +54,49 @@ TEST(PagePools, HeadSizesShareOneBudget) {
   EXPECT_EQ(pools.of(32, KvCodec::kF32).allocate(), run.begin);
 }
 
+// Pages of another codec come later, under the same budget; reserves free pages in the order of their priorities.
+TEST(PagePools, CodecsShareOneBudget) {
+  struct Reserve final : PageReserve {
+    bool free_pages() override {
+      if (pages.empty()) return false;
+      pool->release(pages.back());
+      pages.pop_back();
+      return true;
+    }
+    double least_priority() const override { return priority; }
+    PagePool* pool = nullptr;
+    std::vector<int32_t> pages;
+    double priority = 0;
+  };
+  const auto backend = make_backend("ref", DType::kF32);
+  const int64_t bytes = backend->kv_page_bytes(KvCodec::kF32, 32);
+  PagePools pools(*backend, KvShape::uniform(2, 1, 32, KvCodec::kF32), 4 * bytes);
+  PagePool& values = pools.of(32, KvCodec::kF32);
+  KvShape coded = KvShape::uniform(2, 1, 32, KvCodec::kF32);
+  for (KvLayerShape& layer : coded.layers) layer.coded = KvCodec::kInt8;
+  pools.add(coded);
+  EXPECT_EQ(&pools.of(32, KvCodec::kF32), &values);
+  EXPECT_EQ(pools.codecs().size(), 2u);
+  PagePool& codes = pools.of(32, KvCodec::kInt8);
+  Reserve first, second;
+  first.pool = &values, first.priority = 2;
+  second.pool = &codes, second.priority = 1;
+  pools.add_reserve(first);
+  pools.add_reserve(second);
+  for (int i = 0; i < 2; ++i) first.pages.push_back(values.allocate()), second.pages.push_back(codes.allocate());
+  for (int i = 0; i < 3; ++i) {
+    codes.allocate();
+    EXPECT_LE(pools.used_bytes(), pools.max_bytes());
+  }
+  EXPECT_EQ(first.pages.size(), 2u);  // the other has had room for these
+  while (!second.pages.empty()) codes.allocate();
+  EXPECT_EQ(first.pages.size(), 2u);
+  values.allocate();
+  EXPECT_LT(first.pages.size(), 2u);
+  EXPECT_EQ(pools.used_bytes(), pools.used_bytes(KvCodec::kF32) + pools.used_bytes(KvCodec::kInt8));
+  EXPECT_LE(pools.used_bytes(), pools.max_bytes());
+  pools.remove_reserve(first), pools.remove_reserve(second);
+}
+
 }  // namespace
 }  // namespace vlcache

@@ -1,22 +1,42 @@
 #include "cache/page_pools.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/error.h"
 
 namespace vlcache {
 
+bool PagePools::Reserves::free_pages() {
+  std::ranges::sort(all, {}, &PageReserve::least_priority);
+  return std::ranges::any_of(all, &PageReserve::free_pages);
+}
+
+double PagePools::Reserves::least_priority() const {
+  const auto least = std::ranges::min_element(all, {}, &PageReserve::least_priority);
+  return least == all.end() ? std::numeric_limits<double>::infinity() : (*least)->least_priority();
+}
+
 PagePools::PagePools(Backend& backend, const KvShape& shape, int64_t max_bytes)
-    : budget_(std::make_unique<PageBudget>(PageBudget{.max_bytes = max_bytes})) {
+    : backend_(&backend),
+      reserves_(std::make_unique<Reserves>()),
+      budget_(std::make_unique<PageBudget>(PageBudget{.max_bytes = max_bytes, .reserve = reserves_.get()})) {
+  add(shape);
+  for (const auto& [key, pool] : pools_) budget_->max_bytes = std::max(budget_->max_bytes, pool.page_bytes());
+}
+
+void PagePools::add(const KvShape& shape) {
+  for (const KvCodec codec : shape.codecs()) {
+    if (std::ranges::find(codecs_, codec) == codecs_.end()) codecs_.push_back(codec);
+  }
   for (int32_t l = 0; l < shape.n_layers(); ++l) {
     const KvLayerShape& layer = shape.layers[static_cast<size_t>(l)];
     if (shape.n_own_heads(l) == 0) continue;
     for (const KvCodec codec : {shape.codec, layer.coded.value_or(shape.codec)}) {
       const std::pair key(layer.head_dim, codec);
       if (pools_.contains(key)) continue;
-      const int64_t page_bytes = backend.kv_page_bytes(codec, layer.head_dim);
-      budget_->max_bytes = std::max(budget_->max_bytes, page_bytes);
-      const int64_t max_pages = std::clamp<int64_t>(max_bytes / page_bytes, 1, INT32_MAX);
+      const int64_t page_bytes = backend_->kv_page_bytes(codec, layer.head_dim);
+      const int64_t max_pages = std::clamp<int64_t>(budget_->max_bytes / page_bytes, 1, INT32_MAX);
       pools_.try_emplace(key, page_bytes, max_pages, budget_.get());
     }
   }

@@ -75,6 +75,22 @@ std::vector<ImageSpan> find_spans(const Model& model, const Prompt& prompt) {
 
 }  // namespace
 
+KvCodec auto_kv_codec(const Model& model) {
+  return model.compute_dtype() == DType::kF32 ? KvCodec::kF32 : KvCodec::kBF16;
+}
+
+KvShape kv_shape_of(const Model& model, KvCodec codec) {
+  KvShape shape{.layers = {}, .codec = is_coded(codec) ? auto_kv_codec(model) : codec};
+  for (const TextLayer& layer : model.config().text.layers) {
+    shape.layers.push_back({.n_kv_heads = static_cast<int32_t>(layer.n_kv_heads),
+                            .head_dim = static_cast<int32_t>(layer.head_dim),
+                            .shares = layer.shares_kv,
+                            .window = layer.window});
+    if (is_coded(codec)) shape.layers.back().coded = checked_codec(codec, layer.head_dim);
+  }
+  return shape;
+}
+
 Engine::~Engine() = default;
 
 std::unique_ptr<Engine> Engine::load(const Checkpoint& checkpoint, const EngineOptions& options) {
@@ -131,25 +147,15 @@ void Engine::start(std::unique_ptr<Model> model, const EngineOptions& options) {
     // As the checkpoint has them, where it has values alone.
     if (*choice == WeightChoice::kAuto && model_->weights().stored.format.empty()) *choice = WeightChoice::kDense;
   }
-  const TextConfig& text = model_->config().text;
-  const bool f32 = model_->compute_dtype() == DType::kF32;
-  const KvCodec values = f32 ? KvCodec::kF32 : KvCodec::kBF16, asked = options.kv_codec.value_or(values);
-  kv_shape_.codec = is_coded(asked) ? values : asked;
-  for (const TextLayer& layer : text.layers) {
-    kv_shape_.layers.push_back({.n_kv_heads = static_cast<int32_t>(layer.n_kv_heads),
-                                .head_dim = static_cast<int32_t>(layer.head_dim),
-                                .shares = layer.shares_kv,
-                                .window = layer.window});
-    if (is_coded(asked)) kv_shape_.layers.back().coded = checked_codec(asked, layer.head_dim);
-  }
+  kv_shape_ = kv_shape_of(*model_, options.kv_codec.value_or(auto_kv_codec(*model_)));
   const int64_t limit = options.kv_memory_bytes > 0
                             ? options.kv_memory_bytes
                             : default_kv_bytes(usable_memory(), model_->weight_bytes(), options.cache_bytes);
   pools_ = std::make_unique<PagePools>(*backend_, kv_shape_, limit);
   media_ = std::make_unique<PromptMedia>(*model_);
-  caches_ = std::make_unique<EngineCaches>(*model_, *pools_, kv_shape_, options_);
+  caches_ = std::make_unique<EngineCaches>(*model_, *pools_, kv_codec(), options_);
   kv_ = std::make_unique<KvServices>(*caches_);
-  stepper_ = std::make_unique<Stepper>(*model_, kv_shape_.codec);
+  stepper_ = std::make_unique<Stepper>(*model_);
   replay_text_.max_positions = max_positions();
   if (tokenizer_ != nullptr) write_replay_text();
 }
@@ -255,16 +261,16 @@ Prompt Engine::prepare_tokens(std::vector<int32_t> tokens) const {
   return prompt;
 }
 
-int64_t Engine::kv_bytes(int64_t n_tokens) const {
+int64_t Engine::kv_bytes(int64_t n_tokens, const KvShape& shape) const {
   const int64_t n_pages = (n_tokens + kPageSlots - 1) / kPageSlots;
   int64_t bytes = 0;
-  for (int32_t l = 0; l < kv_shape_.n_layers(); ++l) {
-    const KvLayerShape& layer = kv_shape_.layers[static_cast<size_t>(l)];
-    if (kv_shape_.n_own_heads(l) == 0) continue;
+  for (int32_t l = 0; l < shape.n_layers(); ++l) {
+    const KvLayerShape& layer = shape.layers[static_cast<size_t>(l)];
+    if (shape.n_own_heads(l) == 0) continue;
     const int64_t n_coded = layer.coded.has_value() && n_tokens > 0 ? coded_end(n_tokens - 1) - 1 : 0;
-    bytes += kv_shape_.n_own_heads(l) *
-             ((n_pages - n_coded) * backend_->kv_page_bytes(kv_shape_.codec, layer.head_dim) +
-              n_coded * backend_->kv_page_bytes(layer.coded.value_or(kv_shape_.codec), layer.head_dim));
+    bytes +=
+        shape.n_own_heads(l) * ((n_pages - n_coded) * backend_->kv_page_bytes(shape.codec, layer.head_dim) +
+                                n_coded * backend_->kv_page_bytes(layer.coded.value_or(shape.codec), layer.head_dim));
   }
   return bytes;
 }
@@ -280,9 +286,10 @@ int64_t Engine::slot_capacity(const Policy& policy) const {
   return policy.capacity() < 0 ? max_positions() : policy.capacity();
 }
 
-std::unique_ptr<Sequence> Engine::new_sequence(const Prompt& prompt, PolicyPtr policy) {
-  check_codec_suits(kv_shape_.codecs().back(), *policy);
-  KvCache cache(*pools_, *backend_, kv_shape_, slot_capacity(*policy));
+std::unique_ptr<Sequence> Engine::new_sequence(const Prompt& prompt, PolicyPtr policy, std::optional<KvCodec> codec) {
+  const KvShape& shape = codec ? caches_->of(*codec).shape() : kv_shape_;
+  check_codec_suits(shape.full_codec(), *policy);
+  KvCache cache(*pools_, *backend_, shape, slot_capacity(*policy));
   return std::make_unique<Sequence>(
       prompt, std::move(cache), std::move(policy),
       HiddenShape{.dtype = model_->compute_dtype(), .size = model_->config().text.hidden_size});

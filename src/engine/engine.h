@@ -36,7 +36,7 @@ struct EngineOptions {
   WeightForms weights;              // which matrices are quantised when they are loaded
   Calibration calibration;          // and by what their errors are weighed; default: by nothing
   PackedCacheOptions packed;        // where the result is stored for the next start; default: nowhere
-  std::optional<KvCodec> kv_codec;  // default: bf16, f32 when computing in f32; coded: the form of full pages
+  std::optional<KvCodec> kv_codec;  // default of requests; none: bf16, f32 when computing in f32
   int32_t prefill_chunk = 512;      // rows of a step at most
   int64_t cache_bytes = 0;          // of caches beyond running requests; 0: none
   int64_t kv_memory_bytes = 0;      // limit of the page pool; 0: as in memory_plan.h
@@ -70,6 +70,11 @@ struct PromptLimits {
 // What a head's size must be a multiple of, so that its pages can become codes of this codec.
 constexpr int64_t head_multiple(KvCodec codec) { return codec == KvCodec::kInt8 ? 4 : 8; }
 constexpr bool has_codes(KvCodec codec, int64_t head_dim) { return head_dim % head_multiple(codec) == 0; }
+// The KV of a model under a codec: if that is one of codes, of full pages, which are written as values of the compute
+// dtype. Throws Error(kUnsupported) if heads of the model's size cannot have them.
+KvShape kv_shape_of(const Model& model, KvCodec codec);
+// The codec named auto: the values of the compute dtype.
+KvCodec auto_kv_codec(const Model& model);
 // Throws Error(kInput) if the policy reserves its slots (Policy::capacity), which pages of codes cannot be.
 void check_codec_suits(KvCodec codec, const Policy& policy);
 
@@ -86,7 +91,8 @@ class Engine {
   PagePools& pools() { return *pools_; }
   Stepper& stepper() { return *stepper_; }
   const EngineOptions& options() const { return options_; }
-  KvCodec kv_codec() const { return kv_shape_.codec; }
+  // The codec of requests that name none, and the shape of KV under it.
+  KvCodec kv_codec() const { return kv_shape_.full_codec(); }
   const KvShape& kv_shape() const { return kv_shape_; }
   double load_ms() const { return load_ms_; }
   bool has_tokenizer() const { return tokenizer_ != nullptr; }
@@ -110,11 +116,12 @@ class Engine {
   // Token ids as they are, no images.
   Prompt prepare_tokens(std::vector<int32_t> tokens) const;
 
-  // A sequence with nothing computed. Throws Error(kMemory) if the policy reserves more slots than there are pages, and
-  // as check_codec_suits.
-  std::unique_ptr<Sequence> new_sequence(const Prompt& prompt, PolicyPtr policy);
+  // A sequence with nothing computed, whose KV has the codec, or kv_codec(). Throws Error(kMemory) if the policy
+  // reserves more slots than there are pages, and as check_codec_suits and kv_shape_of.
+  std::unique_ptr<Sequence> new_sequence(const Prompt& prompt, PolicyPtr policy, std::optional<KvCodec> codec = {});
   // Bytes of the pages of a sequence of n tokens, nothing evicted.
-  int64_t kv_bytes(int64_t n_tokens) const;
+  int64_t kv_bytes(int64_t n_tokens) const { return kv_bytes(n_tokens, kv_shape_); }
+  int64_t kv_bytes(int64_t n_tokens, const KvShape& shape) const;
   // Slots per head that a policy reserves; 0: none, they are added as needed.
   int64_t slot_capacity(const Policy& policy) const;
   // What callers may do with what is kept beyond running requests; the caches themselves, for engine/ alone.

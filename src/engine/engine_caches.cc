@@ -3,9 +3,6 @@
 #include <algorithm>
 
 #include "engine/engine.h"
-#include "reuse/prefix/prefix_cache.h"
-#include "reuse/prefix/prefix_saver.h"
-#include "reuse/prefix/prefix_store.h"
 #include "store/tier_chain.h"
 
 namespace vlcache {
@@ -14,29 +11,94 @@ namespace {
 constexpr double kRecentTokens = 8192;            // of prompts that tell what a token costs
 constexpr int64_t kLeastQueuedBytes = 256 << 20;  // of what waits to be stored: a few images of any model
 
+// Whether pages of the model can have this codec.
+bool can_have(const Model& model, KvCodec codec) {
+  const auto suits = [codec](const TextLayer& layer) { return has_codes(codec, layer.head_dim); };
+  return !is_coded(codec) || std::ranges::all_of(model.config().text.layers, suits);
+}
+
 }  // namespace
 
-EngineCaches::EngineCaches(const Model& model, PagePools& pools, const KvShape& shape, const EngineOptions& options)
-    : model_(model) {
+EngineCaches::EngineCaches(const Model& model, PagePools& pools, KvCodec usual, const EngineOptions& options)
+    : model_(model), pools_(pools), options_(options), first_uses_(options.first_use_bytes) {
   budget_ = std::make_unique<CacheBudget>(options.cache_bytes);
   encoder_outputs_ = std::make_unique<DigestCache>(*budget_);
-  image_kv_ = std::make_unique<DigestCache>(*budget_);
-  prefixes_ = std::make_unique<PrefixCache>(*budget_, pools, shape);
   if (!options.tiers.empty()) {
     tiers_ = std::make_unique<TierChain>(options.tiers, std::max(options.cache_bytes / 2, kLeastQueuedBytes));
     tiers_->set_model(model_.fingerprint());
-    const ImageStore::Options images{.admit = options.cache_admit, .deadline_ms = options.cache_deadline_ms};
-    image_store_ = std::make_unique<ImageStore>(*tiers_, images, model_.fingerprint(), shape, options.cache_form,
-                                                model_.compute_dtype(), model_.output_width());
-    image_prefetch_ = std::make_unique<ImagePrefetch>(*budget_, *image_kv_, *image_store_, shape, options.cache_form);
-    prefix_store_ = std::make_unique<PrefixStore>(*tiers_, model_.fingerprint(), shape, pools);
-    const auto empty = [&, shape] { return KvCache(pools, model.backend(), shape); };
-    prefix_saver_ = std::make_unique<PrefixSaver>(make_prefix_places(*prefix_store_, *prefixes_, empty),
-                                                  options.save_prefixes, options.first_use_bytes);
   }
+  of(usual);
 }
 
 EngineCaches::~EngineCaches() = default;
+
+KvCaches& EngineCaches::of(KvCodec codec) {
+  const auto known = std::ranges::find(kv_, codec, [](const auto& kv) { return kv->codec(); });
+  if (known != kv_.end()) return **known;
+  const KvCaches::Shared shared{.model = model_,
+                                .pools = pools_,
+                                .budget = *budget_,
+                                .tiers = tiers_.get(),
+                                .first_uses = first_uses_,
+                                .options = options_};
+  KvCaches& made = *kv_.emplace_back(std::make_unique<KvCaches>(shared, kv_shape_of(model_, codec)));
+  if (on_new_) on_new_(made);
+  return made;
+}
+
+int64_t EngineCaches::prefix_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& kv : kv_) bytes += kv->prefixes().bytes();
+  return bytes;
+}
+
+void EngineCaches::for_each_store(FunctionRef<void(KvCodec codec, ImageStore& store)> visit) {
+  for (int i = 0; i < kKvCodecs && tiers_ != nullptr; ++i) {
+    const auto codec = static_cast<KvCodec>(i);
+    if (!can_have(model_, codec)) continue;
+    ImageStore store(*tiers_, {}, model_.fingerprint(), kv_shape_of(model_, codec), options_.cache_form,
+                     model_.compute_dtype(), model_.output_width());
+    visit(codec, store);
+  }
+}
+
+void EngineCaches::erase_stored(const Sha256Digest& image) {
+  if (tiers_ == nullptr) return;
+  usual().prefix_store()->erase_image(image);  // prefixes of all codecs: they are found by the image's name
+  for_each_store([&](KvCodec, ImageStore& store) { store.erase(image); });
+}
+
+std::optional<KvCodec> EngineCaches::other_codec_of(const Sha256Digest& image, KvCodec codec) {
+  for (const auto& kv : kv_) {
+    if (kv->codec() != codec && kv->image_kv().contains(image)) return kv->codec();
+  }
+  std::optional<KvCodec> found;
+  for_each_store([&](KvCodec other, ImageStore& store) {
+    if (other != codec && !found && store.is_near(image)) found = other;
+  });
+  return found;
+}
+
+void EngineCaches::take_in_prefetched() {
+  for (const auto& kv : kv_) {
+    if (kv->image_prefetch() != nullptr) kv->image_prefetch()->take_in();
+  }
+}
+
+PrefixSaver::FirstUseStats EngineCaches::first_use_stats() {
+  PrefixSaver::FirstUseStats all;
+  for (const auto& kv : kv_) {
+    if (kv->prefix_saver() == nullptr) continue;
+    const PrefixSaver::FirstUseStats own = kv->prefix_saver()->first_use_stats();
+    all.queued += own.queued;
+    all.beyond_bound += own.beyond_bound;
+    all.evicted += own.evicted;
+    all.late += own.late;
+    all.hour = own.hour;  // one bound for all
+    all.most_an_hour = own.most_an_hour;
+  }
+  return all;
+}
 
 void EngineCaches::prompt_computed(int32_t n_tokens, double ms) {
   if (n_tokens < kPageSlots) return;  // a step of few rows says little about a long one
@@ -50,8 +112,8 @@ void EngineCaches::prompt_computed(int32_t n_tokens, double ms) {
 
 std::shared_ptr<const VisionOutput> EngineCaches::find_embeddings(const Sha256Digest& key) {
   auto known = encoder_outputs_->find<VisionOutput>(key);
-  if (known != nullptr && image_store_ != nullptr) {
-    image_store_->rows_used(key, known->record(), known, /*computed=*/false);
+  if (known != nullptr && rows_store() != nullptr) {
+    rows_store()->rows_used(key, known->record(), known, /*computed=*/false);
   }
   return known;
 }
@@ -59,25 +121,25 @@ std::shared_ptr<const VisionOutput> EngineCaches::find_embeddings(const Sha256Di
 std::shared_ptr<const VisionOutput> EngineCaches::keep_encoded(const Sha256Digest& key, VisionOutput embeddings,
                                                                double ms) {
   auto output = std::make_shared<const VisionOutput>(std::move(embeddings));
-  if (image_store_ != nullptr) image_store_->rows_used(key, output->record(), output, /*computed=*/true, ms);
+  if (rows_store() != nullptr) rows_store()->rows_used(key, output->record(), output, /*computed=*/true, ms);
   encoder_outputs_->put(key, output, output->storage.bytes(), ms);
   return output;
 }
 
 EngineCaches::LoadedEmbeddings EngineCaches::load_embeddings(const ImageTiles& image, const Sha256Digest& key,
-                                                             ChainedTier& from, Deadline by) const {
+                                                             ChainedTier& from, Deadline by) {
   auto output = std::make_shared<VisionOutput>(model_.allocate_output(model_.n_image_tokens(image)));
-  auto load = image_store_->load_rows(key, output->record(), output, from, by);
+  auto load = rows_store()->load_rows(key, output->record(), output, from, by);
   return {.output = std::move(output), .load = std::move(load), .begin = Clock::now()};
 }
 
 void EngineCaches::keep_embeddings(const Sha256Digest& key, const LoadedEmbeddings& loaded) {
-  image_store_->rows_loaded(key, loaded.output->record(), loaded.output, *loaded.load);
+  rows_store()->rows_loaded(key, loaded.output->record(), loaded.output, *loaded.load);
   encoder_outputs_->put(key, loaded.output, loaded.output->storage.bytes(), ms_since(loaded.begin));
 }
 
-bool EngineCaches::holds_image(const Sha256Digest& key, bool with_kv) const {
-  return encoder_outputs_->contains(key) && (!with_kv || image_kv_->contains(key));
+bool EngineCaches::holds_image(const Sha256Digest& key, const KvCaches* kv) const {
+  return encoder_outputs_->contains(key) && (kv == nullptr || kv->image_kv().contains(key));
 }
 
 }  // namespace vlcache

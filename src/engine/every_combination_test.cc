@@ -143,13 +143,13 @@ class EveryCombination : public testing::Test {
     std::vector<Outcome> alone;
     const Outcome second = second_turn(c);
     for (int which = 0; which < kPrompts; ++which) {
-      engine_->caches().prefixes().clear();
+      engine_->caches().usual().prefixes().clear();
       alone.push_back(run(request(c, which)));
       EXPECT_TRUE(alone.back().error.empty() == !alone.back().ids.empty());
     }
     for (const char* chooser : {static_cast<const char*>(nullptr), "static:r=0.2"}) {
-      engine_->caches().prefixes().clear();
-      engine_->caches().image_kv().clear();
+      engine_->caches().usual().prefixes().clear();
+      engine_->caches().usual().image_kv().clear();
       for (int round = 0; round < 2; ++round) {  // at first nothing is known, then all of it
         Scheduler scheduler(*engine_, kByRows);
         Accounts accounts(*engine_);
@@ -172,8 +172,8 @@ class EveryCombination : public testing::Test {
 
   // A conversation continues with what was left of its KV.
   Outcome second_turn(const Combination& c) {
-    engine_->caches().prefixes().clear();
-    engine_->caches().image_kv().clear();
+    engine_->caches().usual().prefixes().clear();
+    engine_->caches().usual().image_kv().clear();
     Request first = request(c, 1);
     if (!first.policy->vision_layers().empty()) return {};  // it chooses image tokens, which a sequence of ours has not
     const std::unique_ptr<Sequence> sequence = engine_->new_sequence(first.prompt, first.policy);

@@ -2,23 +2,32 @@
 
 #include <algorithm>
 
-#include "reuse/image/image_store.h"
-#include "reuse/prefix/prefix_cache.h"
-#include "reuse/prefix/prefix_store.h"
+#include "engine/engine_caches.h"
 
 namespace vlcache {
+
+ImageCatalog::ImageCatalog(EngineCaches& caches) : caches_(caches) {
+  caches_.on_new([this](KvCaches& made) {
+    for (auto& [key, pin] : pins_) pin.kv.push_back(made.image_kv().hold(key));
+  });
+}
+
+bool ImageCatalog::has(const Sha256Digest& key) const {
+  const auto in = [&](const auto& kv) { return kv->image_kv().contains(key); };
+  return caches_.encoder_outputs().contains(key) || std::ranges::any_of(caches_.all(), in);
+}
 
 std::vector<ImageEntry> ImageCatalog::list() const {
   std::map<Sha256Digest, ImageEntry> found;
   const auto add = [&](const DigestCache& cache, int64_t ImageEntry::*bytes) {
     cache.for_each([&](const Sha256Digest& key, int64_t n_bytes, int64_t n_uses) {
       ImageEntry& entry = found[key];
-      entry.*bytes = n_bytes;
+      entry.*bytes += n_bytes;
       entry.n_uses = std::max(entry.n_uses, n_uses);
     });
   };
-  add(kv_, &ImageEntry::kv_bytes);
-  add(rows_, &ImageEntry::rows_bytes);
+  for (const auto& kv : caches_.all()) add(kv->image_kv(), &ImageEntry::kv_bytes);
+  add(caches_.encoder_outputs(), &ImageEntry::rows_bytes);
   std::vector<ImageEntry> entries;
   for (auto& [key, entry] : found) {
     entry.key = key;
@@ -29,19 +38,22 @@ std::vector<ImageEntry> ImageCatalog::list() const {
 }
 
 void ImageCatalog::pin(const Sha256Digest& key) {
-  if (!pins_.contains(key)) pins_.emplace(key, Pin{kv_.hold(key), rows_.hold(key)});
+  const auto [at, is_new] = pins_.try_emplace(key);
+  if (!is_new) return;
+  at->second.rows = caches_.encoder_outputs().hold(key);
+  for (const auto& kv : caches_.all()) at->second.kv.push_back(kv->image_kv().hold(key));
 }
 
 int64_t ImageCatalog::drop(const Sha256Digest& key) {
   unpin(key);
-  const auto held = [&] { return kv_.bytes() + rows_.bytes() + prefixes_.bytes(); };
-  const int64_t before = held();
-  kv_.drop(key);
-  rows_.drop(key);
-  prefixes_.clear();
-  if (store_ != nullptr) store_->erase(key);
-  if (prefix_store_ != nullptr) prefix_store_->erase_image(key);
-  return before - held();
+  const int64_t before = caches_.cache_budget().used_bytes();
+  caches_.encoder_outputs().drop(key);
+  for (const auto& kv : caches_.all()) {
+    kv->image_kv().drop(key);
+    kv->prefixes().clear();
+  }
+  caches_.erase_stored(key);
+  return before - caches_.cache_budget().used_bytes();
 }
 
 }  // namespace vlcache

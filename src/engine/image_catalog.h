@@ -10,9 +10,8 @@
 
 namespace vlcache {
 
-class ImageStore;
-class PrefixStore;
-class PrefixCache;
+class EngineCaches;
+class KvCaches;
 
 struct ImageEntry {
   Sha256Digest key{};                    // image_keys()
@@ -23,13 +22,12 @@ struct ImageEntry {
 
 class ImageCatalog {
  public:
-  // All of them outlive this. Both stores may be null.
-  ImageCatalog(DigestCache& kv, DigestCache& rows, PrefixCache& prefixes, ImageStore* store, PrefixStore* prefix_store)
-      : kv_(kv), rows_(rows), prefixes_(prefixes), store_(store), prefix_store_(prefix_store) {}
+  // The caches outlive this. Of an image's KV, all codecs are listed, pinned and dropped as one.
+  explicit ImageCatalog(EngineCaches& caches);
 
   // The images in memory, in the order of their keys.
   std::vector<ImageEntry> list() const;
-  bool has(const Sha256Digest& key) const { return kv_.contains(key) || rows_.contains(key); }
+  bool has(const Sha256Digest& key) const;
   // Stays in memory until it is unpinned, dropped, or everything is cleared. Pins take room from all other images.
   void pin(const Sha256Digest& key);
   void unpin(const Sha256Digest& key) { pins_.erase(key); }
@@ -40,13 +38,10 @@ class ImageCatalog {
 
  private:
   struct Pin {
-    CacheHold kv, rows;
+    CacheHold rows;
+    std::vector<CacheHold> kv;  // by codec
   };
-  DigestCache& kv_;
-  DigestCache& rows_;
-  PrefixCache& prefixes_;
-  ImageStore* store_;
-  PrefixStore* prefix_store_;
+  EngineCaches& caches_;
   std::map<Sha256Digest, Pin> pins_;
 };
 

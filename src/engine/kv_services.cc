@@ -1,17 +1,15 @@
 #include "engine/kv_services.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "engine/engine_caches.h"
 #include "reuse/image/image_kv.h"
-#include "reuse/prefix/prefix_cache.h"
-#include "reuse/prefix/prefix_saver.h"
 
 namespace vlcache {
 
 KvServices::KvServices(EngineCaches& caches)
-    : caches_(caches),
-      image_entries_(std::make_unique<ImageCatalog>(caches.image_kv(), caches.encoder_outputs(), caches.prefixes(),
-                                                    caches.image_store(), caches.prefix_store())) {}
+    : caches_(caches), image_entries_(std::make_unique<ImageCatalog>(caches)) {}
 
 KvServices::~KvServices() = default;
 
@@ -19,14 +17,16 @@ CacheTotals KvServices::totals() const {
   CacheTotals totals = caches_.counts();
   totals.max_bytes = caches_.cache_budget().max_bytes();
   const auto held = [](CacheTotals::Cache& cache, const auto& stats) {
-    cache.bytes = stats.bytes;
-    cache.n_evictions = stats.n_evictions;
+    cache.bytes += stats.bytes;
+    cache.n_evictions += stats.n_evictions;
   };
-  held(totals.prefix, caches_.prefixes().stats());
-  held(totals.image_kv, caches_.image_kv().stats());
+  for (const auto& kv : caches_.all()) {
+    held(totals.prefix, kv->prefixes().stats());
+    held(totals.image_kv, kv->image_kv().stats());
+  }
   held(totals.encoder, caches_.encoder_outputs().stats());
   if (caches_.tiers() != nullptr) totals.tiers = caches_.tiers()->stats();
-  if (caches_.prefix_saver() != nullptr) totals.first_use = caches_.prefix_saver()->first_use_stats();
+  totals.first_use = caches_.first_use_stats();
   return totals;
 }
 
@@ -35,48 +35,58 @@ void KvServices::forget_counts() { caches_.counts() = {}; }
 int64_t KvServices::reset() {
   const int64_t before = caches_.cache_budget().used_bytes();
   image_entries_->unpin_all();
-  caches_.prefixes().clear();
+  for (const auto& kv : caches_.all()) kv->prefixes().clear();
   forget_images();
   return before - caches_.cache_budget().used_bytes();
 }
 
 void KvServices::forget_images() {
-  caches_.image_kv().clear();
+  for (const auto& kv : caches_.all()) {
+    kv->image_kv().clear();
+    kv->similar_images().clear();
+  }
   caches_.encoder_outputs().clear();
-  caches_.similar_images().clear();
 }
 
 void KvServices::save_prefixes(Deadline deadline) {
-  if (caches_.prefix_saver() != nullptr) caches_.prefix_saver()->save_all(deadline);
+  for (const auto& kv : caches_.all()) {
+    if (kv->prefix_saver() != nullptr) kv->prefix_saver()->save_all(deadline);
+  }
 }
 
 void KvServices::queue_prefixes() {
-  if (caches_.prefix_saver() != nullptr) caches_.prefix_saver()->save_all();
+  for (const auto& kv : caches_.all()) {
+    if (kv->prefix_saver() != nullptr) kv->prefix_saver()->save_all();
+  }
 }
 
 bool KvServices::save_first_use() {
-  return caches_.prefix_saver() != nullptr && caches_.prefix_saver()->save_first_use();
+  return std::ranges::any_of(caches_.all(), [](const auto& kv) {
+    return kv->prefix_saver() != nullptr && kv->prefix_saver()->save_first_use();
+  });
 }
 
 bool KvServices::has_first_uses() const {
-  return caches_.prefix_saver() != nullptr && caches_.prefix_saver()->has_first_uses();
+  return std::ranges::any_of(caches_.all(), [](const auto& kv) {
+    return kv->prefix_saver() != nullptr && kv->prefix_saver()->has_first_uses();
+  });
 }
 
 TierChain* KvServices::tiers() { return caches_.tiers(); }
 
 std::shared_ptr<const ImageKv> KvServices::find_image_kv(const Sha256Digest& key) {
-  return caches_.image_kv().find<ImageKv>(key);
+  return caches_.usual().image_kv().find<ImageKv>(key);
 }
 
 void KvServices::put_image_kv(const Sha256Digest& key, const std::shared_ptr<const ImageKv>& kv) {
-  caches_.image_kv().put(key, kv, kv->bytes(), /*cost=*/1);
+  caches_.usual().image_kv().put(key, kv, kv->bytes(), /*cost=*/1);
 }
 
-void KvServices::forget_image_kv() { caches_.image_kv().clear(); }
+void KvServices::forget_image_kv() { caches_.usual().image_kv().clear(); }
 
 void KvServices::store_image_kv(const Sha256Digest& key, const std::shared_ptr<const ImageKv>& kv) {
-  CHECK(caches_.image_store() != nullptr);
-  caches_.image_store()->used(key, kv, /*computed=*/true);
+  CHECK(caches_.usual().image_store() != nullptr);
+  caches_.usual().image_store()->used(key, kv, /*computed=*/true);
 }
 
 }  // namespace vlcache

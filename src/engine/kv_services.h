@@ -43,7 +43,7 @@ class KvServices {
   // Null: nothing is kept beyond the process.
   TierChain* tiers();
 
-  // ---- for measurements that set up the caches (analysis, bench) ----------------------------------------------------
+  // ---- for measurements that set up the caches (analysis, bench): under the engine's own codec ----------------------
   // Images' exact KV, by image_key. Null: memory does not have it.
   std::shared_ptr<const ImageKv> find_image_kv(const Sha256Digest& key);
   void put_image_kv(const Sha256Digest& key, const std::shared_ptr<const ImageKv>& kv);

@@ -129,6 +129,7 @@ struct Request {
   // scheduler creates one, with `policy`, and destroys it when the request ends.
   Sequence* sequence = nullptr;
   PolicyPtr policy;
+  std::optional<KvCodec> kv_codec;  // without `sequence`; none: Engine::kv_codec()
   ReuseOptions reuse;
   std::optional<Clock::time_point> asked_at;  // when its client began to wait; none: when the scheduler takes it
   int32_t priority = 0;                       // higher ones are admitted first, and preempt lower ones
@@ -146,6 +147,7 @@ struct Request {
 struct AnsweredPrompt {
   Prompt prompt;
   PolicyPtr policy;
+  KvCodec kv_codec = KvCodec::kBF16;
   ReuseOptions reuse;  // `shadow` is set; `chooser` is the one to compare with full computation
   std::vector<int32_t> answer;
 };

@@ -62,13 +62,13 @@ TEST_F(CodedPrefixReuse, FromTheThirdPromptOnAllThatIsSharedIsReused) {
 // Memory that holds a part of each prompt: the rest of one may end where no sequence can continue.
 TEST_F(CodedPrefixReuse, EvictedPrefixesGiveTheSameAnswers) {
   const auto large = start();
-  const auto engine = start(KvCodec::kInt8, 9 * large->caches().prefixes().group_bytes());
+  const auto engine = start(KvCodec::kInt8, 9 * large->caches().usual().prefixes().group_bytes());
   int32_t n_reused = 0;
   for (const auto& [n, n_common] : {std::pair(500, 300), {420, 300}, {600, 300}, {420, 300}, {330, 310}}) {
     n_reused += ask(*engine, prompt(n, n_common, static_cast<uint32_t>(n) % 50)).cache.n_prefix_tokens;
   }
   EXPECT_GT(n_reused, 300);
-  EXPECT_GT(engine->caches().prefixes().stats().n_evictions, 0);
+  EXPECT_GT(engine->caches().usual().prefixes().stats().n_evictions, 0);
   expect_no_page_lost(*engine);
 }
 
@@ -141,7 +141,7 @@ TEST_F(CodedPrefixReuse, SessionsComeBack) {
     const auto sequence = make_sequence(*engine, tokens);
     compute(*engine, *sequence, 512);
     stored = PrefixReuse::store(*engine, *sequence, {});
-    EXPECT_TRUE(engine->caches().prefix_store()->flush(kNoDeadline));
+    EXPECT_TRUE(engine->caches().usual().prefix_store()->flush(kNoDeadline));
   }
   EXPECT_EQ(PrefixReuse::restore(*start(std::nullopt), stored), 0);
   const auto engine = start();

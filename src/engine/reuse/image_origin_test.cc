@@ -107,7 +107,7 @@ TEST_F(ImageOrigin, SecondUseComputesTheImageByItself) {
   EXPECT_GT(second.cache.images[1].n_recomputed, second.cache.images[1].n_tokens);
   const GenerateResult third = ask("There <image>\nwith <image>. So?", {0, 1}, reuse());
   EXPECT_EQ(sources(third), (std::vector{Source::kRam, Source::kRam}));
-  EXPECT_EQ(engine_->pools().used_bytes(), engine_->caches().prefixes().stats().bytes);
+  EXPECT_EQ(engine_->pools().used_bytes(), engine_->caches().usual().prefixes().stats().bytes);
 }
 
 // An origin that is missing in the middle of a prompt, after an image has been recorded for its second occurrence.
@@ -138,7 +138,7 @@ TEST_F(ImageOrigin, IsRepeatedWhereTheRepetitionScoresTokens) {
     EXPECT_EQ(image.reason, "computed by itself, then reused");
     EXPECT_EQ(image.n_recomputed, image.n_tokens);
   }
-  EXPECT_EQ(engine_->pools().used_bytes(), engine_->caches().prefixes().stats().bytes);
+  EXPECT_EQ(engine_->pools().used_bytes(), engine_->caches().usual().prefixes().stats().bytes);
 }
 
 TEST_F(ImageOrigin, NeutralAnswersDoNotDependOnEarlierRequests) {
@@ -197,8 +197,8 @@ TEST_F(ImageOrigin, WaitingRequestCanBeRemoved) {
     const GenerateResult result = scheduler.remove(stays);
     EXPECT_FALSE(result.error);
     EXPECT_EQ(result.tokens.size(), size_t{kAnswerTokens});
-    EXPECT_TRUE(engine_->caches().images_in_work().empty());
-    EXPECT_EQ(engine_->pools().used_bytes(), engine_->caches().prefixes().stats().bytes);
+    EXPECT_TRUE(engine_->caches().usual().images_in_work().empty());
+    EXPECT_EQ(engine_->pools().used_bytes(), engine_->caches().usual().prefixes().stats().bytes);
     EXPECT_LT(difference(alone, ask(text, {0, 1}, reuse(ReuseOrigin::kNeutral))), kNothing);
   }
 }

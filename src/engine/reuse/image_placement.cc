@@ -46,7 +46,7 @@ std::string reuse_obstacle(const Policy& policy, const Prompt& prompt) {
 
 KnownPrompt prompt_of(const Sequence& sequence) {
   const auto n = static_cast<size_t>(sequence.prompt_shape().n_tokens);
-  return {sequence.tokens().first(n), sequence.images().list(), sequence.images().salt()};
+  return {sequence.tokens().first(n), sequence.images().list(), sequence.images().salt(), sequence.codec()};
 }
 
 Sha256Digest reused_content(const Engine& engine, const KnownPrompt& prompt, size_t image, const ReuseChooser& chooser,
@@ -74,12 +74,13 @@ Sha256Digest reused_content(const Engine& engine, const KnownPrompt& prompt, siz
 ImagePlacement::ImagePlacement(Engine& engine, Sequence& sequence, const Prompt& prompt, const ReuseOptions& options,
                                ImagesInTiers& stored, CacheReport& report)
     : engine_(engine),
+      kv_(engine.caches().of(sequence.codec())),
       sequence_(sequence),
       images_(sequence.images().list()),
       reused_(engine.backend(), engine.model().ropes()),
       chooser_(options.chooser),
       kept_tokens_(options.kept_tokens),
-      similar_(engine, prompt, options),
+      similar_(engine.model().config(), kv_, prompt, options),
       measures_(options.chooser == nullptr && options.measured != nullptr),
       leaves_traces_(!options.shadow),
       report_(report),
@@ -125,7 +126,7 @@ ImagePlacement::ImagePlacement(Engine& engine, Sequence& sequence, const Prompt&
     }
     if (measures_ || !leaves_traces_) continue;
     if (image.loaded() || !whole || !plain || prompt.evict_every > 0) continue;
-    if (engine.caches().image_kv().contains(image.key)) continue;
+    if (kv_.image_kv().contains(image.key)) continue;
     if (why_not.empty() && halt_before(image.key)) {
       std::fill(needs_embeddings_.begin() + static_cast<ptrdiff_t>(i), needs_embeddings_.end(), false);
       break;
@@ -137,7 +138,7 @@ ImagePlacement::ImagePlacement(Engine& engine, Sequence& sequence, const Prompt&
     } else if (why_not.empty() && !stays_computed && could_be_kept(i, image)) {
       if (!stored_.loads.contains(i)) image.reason = "no exact origin";  // else what could not be loaded says why
       // Once more after preemption only where that gives the same KV.
-      if (neutral || (before == nullptr && engine.caches().lacks_origin_again(image.key))) without_origin_.push_back(i);
+      if (neutral || (before == nullptr && kv_.lacks_origin_again(image.key))) without_origin_.push_back(i);
     }
   }
   if (!reused_.empty()) begin_reuse();
@@ -150,7 +151,7 @@ ImagePlacement::~ImagePlacement() {
 }
 
 void ImagePlacement::end_work() {
-  for (const Sha256Digest& key : in_work_) engine_.caches().images_in_work().erase(key);
+  for (const Sha256Digest& key : in_work_) kv_.images_in_work().erase(key);
   in_work_.clear();
 }
 
@@ -170,8 +171,8 @@ std::string ImagePlacement::place_obstacle(size_t image, const RecomputePlan& pl
 void ImagePlacement::measure(size_t image, CacheReport::Image& report) {
   const PromptImage& found = images_[image];
   report.reason = "reuse is being measured";
-  if (!place_obstacle(image, chooser_->plan(engine_.kv_shape().n_layers(), found.n_tokens)).empty()) return;
-  if (engine_.caches().image_kv().contains(report.key)) {
+  if (!place_obstacle(image, chooser_->plan(kv_.shape().n_layers(), found.n_tokens)).empty()) return;
+  if (kv_.image_kv().contains(report.key)) {
     report.reusable = true;
   } else if (sequence_.exact() && !is_recorded(report.key)) {
     record(image, report);
@@ -180,19 +181,19 @@ void ImagePlacement::measure(size_t image, CacheReport::Image& report) {
 
 void ImagePlacement::place(size_t image, CacheReport::Image& report, const ReusedBefore* before) {
   const PromptImage& found = images_[image];
-  const int32_t n_layers = engine_.kv_shape().n_layers();
+  const int32_t n_layers = kv_.shape().n_layers();
   const RecomputePlan plan = chooser_->plan(n_layers, found.n_tokens);
   report.reason = place_obstacle(image, plan);
   if (!report.reason.empty()) return;
   if (before != nullptr && before->similar) return place_similar(image, plan, report, before->similar);
   int64_t n_computed = 0;
   for (int32_t layer = 0; layer < n_layers; ++layer) n_computed += plan.n_tokens(layer, found.n_tokens);
-  std::shared_ptr<const ImageKv> known = engine_.caches().image_kv().find<ImageKv>(report.key);
+  std::shared_ptr<const ImageKv> known = kv_.image_kv().find<ImageKv>(report.key);
   std::shared_ptr<ImageLoad> load;
   if (known == nullptr) {
     const LoadingImage* const stored = load_stored(image);
     if (stored == nullptr) {
-      report.reason = stored_.tiers.answered(image) ? "first use" : "tier lookup timed out";
+      report.reason = stored_.tiers.answered(image) ? unknown_reason(report.key) : "tier lookup timed out";
       if (before != nullptr) {
         report.reason = "its KV was reused before the request was preempted, and was evicted since";
       } else {
@@ -216,6 +217,14 @@ void ImagePlacement::place(size_t image, CacheReport::Image& report, const Reuse
   report.n_kept = known->n_kept();
   placed_.push_back({image, known, load});
   reused_.add(sequence_, found.spans, std::move(known), plan, std::move(load));
+}
+
+// Of KV that neither memory nor a tier has under this codec.
+std::string ImagePlacement::unknown_reason(const Sha256Digest& key) const {
+  if (const std::optional<KvCodec> other = engine_.caches().other_codec_of(key, kv_.codec())) {
+    return "its KV is in the cache, but computed with KV codec " + std::string(kv_codec_name(*other));
+  }
+  return "first use";
 }
 
 void ImagePlacement::place_similar(size_t image, const RecomputePlan& plan, CacheReport::Image& report,
@@ -243,15 +252,14 @@ void ImagePlacement::place_similar(size_t image, const RecomputePlan& plan, Cach
 
 const LoadingImage* ImagePlacement::load_stored(size_t image) {
   if (const auto begun = stored_.loads.find(image); begun != stored_.loads.end()) return &begun->second;
-  if (engine_.caches().image_prefetch() == nullptr) return nullptr;
-  if (const std::optional<LoadingImage> comes = engine_.caches().image_prefetch()->take(images_[image].key)) {
+  if (kv_.image_prefetch() == nullptr) return nullptr;
+  if (const std::optional<LoadingImage> comes = kv_.image_prefetch()->take(images_[image].key)) {
     return &stored_.loads.emplace(image, *comes).first->second;
   }
   ChainedTier* const from = stored_.tiers.kv(image);
   if (from == nullptr) return nullptr;
-  const auto kv = std::make_shared<ImageKv>(engine_.kv_shape(), engine_.options().cache_form, images_[image].n_tokens);
-  std::shared_ptr<ImageLoad> load =
-      engine_.caches().image_store()->load(images_[image].key, kv, *from, stored_.tiers.by());
+  const auto kv = std::make_shared<ImageKv>(kv_.shape(), engine_.options().cache_form, images_[image].n_tokens);
+  std::shared_ptr<ImageLoad> load = kv_.image_store()->load(images_[image].key, kv, *from, stored_.tiers.by());
   return &stored_.loads.emplace(image, LoadingImage{kv, std::move(load)}).first->second;
 }
 
@@ -324,7 +332,7 @@ ImagePlacement::Want ImagePlacement::take_want() {
 }
 
 void ImagePlacement::keep(size_t image, const std::shared_ptr<const ImageKv>& kv, double ms_per_token) {
-  engine_.caches().image_kv().put(images_[image].key, kv, kv->bytes(), ms_per_token * kv->n_tokens());
+  kv_.image_kv().put(images_[image].key, kv, kv->bytes(), ms_per_token * kv->n_tokens());
   similar_.note(images_[image], image);
 }
 
@@ -341,7 +349,7 @@ bool ImagePlacement::halt_before(const Sha256Digest& key) {
 }
 
 bool ImagePlacement::could_be_kept(size_t image, CacheReport::Image& report) const {
-  const bool fits = ImageKv::bytes_of(engine_.kv_shape(), engine_.options().cache_form, images_[image].n_tokens) <=
+  const bool fits = ImageKv::bytes_of(kv_.shape(), engine_.options().cache_form, images_[image].n_tokens) <=
                     engine_.caches().cache_budget().max_bytes();
   if (!fits) report.reason = "its KV is larger than the cache";
   return fits;
@@ -351,12 +359,12 @@ void ImagePlacement::record(size_t image, CacheReport::Image& report) {
   if (!could_be_kept(image, report)) return;
   const PromptImage& found = images_[image];
   const ImageKvForm form = engine_.options().cache_form.complete();
-  const size_t number = recorder_.add(std::make_shared<ImageKv>(engine_.kv_shape(), form, found.n_tokens));
+  const size_t number = recorder_.add(std::make_shared<ImageKv>(kv_.shape(), form, found.n_tokens));
   for (const ImageSpan& span : found.spans) {
     recorder_.place(number, span.begin, span.first_row, span.end - span.begin);
   }
   recorded_.push_back(image);
-  if (engine_.caches().images_in_work().insert(report.key).second) in_work_.push_back(report.key);
+  if (kv_.images_in_work().insert(report.key).second) in_work_.push_back(report.key);
 }
 
 void ImagePlacement::finish(double prefill_ms) {
@@ -366,7 +374,7 @@ void ImagePlacement::finish(double prefill_ms) {
   sequence_.forget_source();
   if (!leaves_traces_) return;
   const double per_token = prefill_ms / std::max(1, sequence_.prompt_shape().n_tokens);
-  ImageStore* store = engine_.caches().image_store();
+  ImageStore* store = kv_.image_store();
   const auto use = [&](size_t image, const std::shared_ptr<const ImageKv>& kv, bool computed) {
     if (store != nullptr && !measures_) store->used(images_[image].key, kv, computed, per_token * kv->n_tokens());
   };
@@ -375,9 +383,9 @@ void ImagePlacement::finish(double prefill_ms) {
     std::shared_ptr<const ImageKv> kv = recorder_.image(i);
     const ImageKvForm& form = engine_.options().cache_form;
     if (kept_tokens_ != nullptr) {
-      kv = keep_these(engine_.kv_shape(), form, *kv, *kept_tokens_);
+      kv = keep_these(kv_.shape(), form, *kv, *kept_tokens_);
     } else if (!form.keeps_all()) {
-      kv = keep_best(engine_.backend(), engine_.kv_shape(), form, *kv);
+      kv = keep_best(engine_.backend(), kv_.shape(), form, *kv);
     }
     keep(recorded_[i], kv, per_token);
     use(recorded_[i], kv, /*computed=*/true);

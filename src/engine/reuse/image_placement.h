@@ -15,6 +15,7 @@
 namespace vlcache {
 
 class Engine;
+class KvCaches;
 
 // Why all of a prompt's KV must be computed for it; "": it need not be.
 std::string reuse_obstacle(const Policy& policy, const Prompt& prompt);
@@ -24,6 +25,7 @@ struct KnownPrompt {
   std::span<const TokenInfo> tokens;
   const PromptImages& images;
   std::optional<Sha256Digest> salt;
+  KvCodec codec;  // under which its KV is computed
 };
 KnownPrompt prompt_of(const Sequence& sequence);
 
@@ -85,6 +87,7 @@ class ImagePlacement final : public LayerHooks {
   // `before`: what of it is reused again after preemption.
   void place(size_t image, CacheReport::Image& report, const ReusedBefore* before);
   // Takes the KV of a similar image, if there is one; of `again`, if that is given.
+  std::string unknown_reason(const Sha256Digest& key) const;
   void place_similar(size_t image, const RecomputePlan& plan, CacheReport::Image& report,
                      const std::optional<Sha256Digest>& again);
   void measure(size_t image, CacheReport::Image& report);
@@ -101,6 +104,7 @@ class ImagePlacement final : public LayerHooks {
   void end_work();
 
   Engine& engine_;
+  KvCaches& kv_;
   Sequence& sequence_;
   const PromptImages& images_;  // the sequence's
   LoadedImageSource reused_;

@@ -15,14 +15,16 @@ constexpr std::chrono::milliseconds kLongestPrefixStall{50};
 }  // namespace
 
 PrefixLoad::PrefixLoad(Engine& engine, const KnownPrompt& prompt)
-    : engine_(&engine), prefix_(exact_prefix(engine, prompt)), beginning_(prompt) {
-  search_ =
-      engine.caches().prefix_store()->search(prefix_.pieces, Clock::now() + engine.caches().image_store()->patience());
+    : engine_(&engine),
+      kv_(&engine.caches().of(prompt.codec)),
+      prefix_(exact_prefix(engine, prompt)),
+      beginning_(prompt) {
+  search_ = kv_->prefix_store()->search(prefix_.pieces, Clock::now() + kv_->image_store()->patience());
 }
 
 bool PrefixLoad::pending(Deadline until) {
   if (engine_ == nullptr) return false;
-  if (by_ == kNoDeadline) by_ = Clock::now() + engine_->caches().image_store()->patience();
+  if (by_ == kNoDeadline) by_ = Clock::now() + kv_->image_store()->patience();
   const Deadline limit = std::min(until, by_);
   if (!started_) {
     for (size_t i = 0; i < prefix_.pieces.size(); ++i) {
@@ -52,7 +54,7 @@ void PrefixLoad::drop_from(size_t load) {
 PrefixStore::Plan PrefixLoad::plan(int32_t n_begin, int32_t n_most) const {
   std::vector<PrefixStore::Piece> pieces;
   for (const PrefixStore::Load& load : loads_) pieces.push_back(load.piece);
-  return engine_->caches().prefix_store()->plan(
+  return kv_->prefix_store()->plan(
       pieces, [](size_t) { return true; }, n_begin, n_most);
 }
 
@@ -65,11 +67,11 @@ void PrefixLoad::keep_planned(const PrefixStore::Plan& plan) {
 // How many tokens a sequence gets from memory at most, so that records join them. Where pages
 // become codes, a record begins there, and the sequence can continue.
 int32_t PrefixLoad::joins_at(int32_t n_memory) const {
-  if (!engine_->kv_shape().has_codes()) return n_memory;
+  if (!kv_->shape().has_codes()) return n_memory;
   for (auto piece = prefix_.pieces.rbegin(); piece != prefix_.pieces.rend(); ++piece) {
     if (piece->begin > n_memory) continue;
     const auto begin = std::span(prefix_.key).first(static_cast<size_t>(piece->begin));
-    if (engine_->caches().prefixes().n_known(begin) == piece->begin) return piece->begin;
+    if (kv_->prefixes().n_known(begin) == piece->begin) return piece->begin;
   }
   return 0;
 }
@@ -77,8 +79,8 @@ int32_t PrefixLoad::joins_at(int32_t n_memory) const {
 // Of the pieces that give more than memory has.
 void PrefixLoad::start_loads() {
   started_ = true;
-  PrefixStore& store = *engine_->caches().prefix_store();
-  n_known_ = engine_->caches().prefixes().n_known(prefix_.key);
+  PrefixStore& store = *kv_->prefix_store();
+  n_known_ = kv_->prefixes().n_known(prefix_.key);
   // All of the prompt comes only where a sequence can continue before its last token, too.
   const auto n_most = static_cast<int32_t>(prefix_.key.size()) - (store.has_codes() ? 1 : 0);
   const PrefixStore::Plan plan = store.plan(
@@ -97,14 +99,13 @@ void PrefixLoad::start_loads() {
 
 // A tier that was not measured yet counts as faster.
 std::string PrefixLoad::slower_than_computing(std::span<const Found> found) const {
-  if (engine_->caches().prefix_saver()->when() == PrefixSaving::kAlways) return "";
+  if (kv_->prefix_saver()->when() == PrefixSaving::kAlways) return "";
   std::map<ChainedTier*, double> load_ms;
   int32_t n_tokens = 0;
   for (const Found& f : found) {
     n_tokens += f.piece->end - f.piece->begin;
     const double speed = f.from->worker->load_speed();
-    if (speed > 0)
-      load_ms[f.from] += static_cast<double>(engine_->caches().prefix_store()->piece_bytes(*f.piece)) / speed;
+    if (speed > 0) load_ms[f.from] += static_cast<double>(kv_->prefix_store()->piece_bytes(*f.piece)) / speed;
   }
   const double compute_ms = n_tokens * engine_->caches().ms_per_token();
   for (const auto& [tier, ms] : load_ms) {
@@ -117,8 +118,8 @@ std::string PrefixLoad::slower_than_computing(std::span<const Found> found) cons
 
 int32_t PrefixLoad::begins_at() {
   if (loads_.empty()) return INT32_MAX;
-  const int32_t n = engine_->caches().prefixes().n_known(prefix_.key);  // another request may have cached more
-  const bool all_together = engine_->kv_shape().has_codes();
+  const int32_t n = kv_->prefixes().n_known(prefix_.key);  // another request may have cached more
+  const bool all_together = kv_->shape().has_codes();
   std::erase_if(loads_, [&](const PrefixStore::Load& load) { return (all_together ? n_known_ : load.piece.end) <= n; });
   return loads_.empty() ? INT32_MAX : loads_.front().piece.begin;
 }
@@ -136,7 +137,7 @@ void PrefixLoad::begin(Sequence& sequence, int32_t n_allowed) {
     return loads_.clear();
   }
   sequence_ = &sequence;
-  filled_.assign(static_cast<size_t>(engine_->kv_shape().n_layers()), false);
+  filled_.assign(static_cast<size_t>(kv_->shape().n_layers()), false);
   taken_.clear();
   for (const PrefixStore::Load& load : loads_) {
     ms_per_token_ = std::max(ms_per_token_, load.ms_per_token());
@@ -158,7 +159,7 @@ void PrefixLoad::fill(int32_t layer) {
     throw Error(ErrorCode::kIo, why);
   }
   for (const PrefixStore::Load& load : loads_) {
-    engine_->caches().prefix_store()->fill(load, layer, n_given_, sequence_->cache());
+    kv_->prefix_store()->fill(load, layer, n_given_, sequence_->cache());
   }
   filled_[static_cast<size_t>(layer)] = true;
   if (std::ranges::find(filled_, false) == filled_.end()) all_filled();
@@ -168,8 +169,8 @@ void PrefixLoad::all_filled() {
   std::exchange(sequence_, nullptr)->forget_page_source();
   for (const PrefixStore::Load& load : loads_) {
     // A record's last bytes, which follow the layers, may still be missing: then it stays where it is.
-    if (load.wait(Deadline::min()) == RecordLoad::State::kReady) engine_->caches().prefix_store()->bring_nearer(load);
-    engine_->caches().prefix_saver()->found(load.piece);
+    if (load.wait(Deadline::min()) == RecordLoad::State::kReady) kv_->prefix_store()->bring_nearer(load);
+    kv_->prefix_saver()->found(load.piece);
   }
   loads_.clear();
 }

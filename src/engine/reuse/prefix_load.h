@@ -14,6 +14,7 @@
 namespace vlcache {
 
 class Engine;
+class KvCaches;
 
 class PrefixLoad final : public PageSource {
  public:
@@ -75,6 +76,7 @@ class PrefixLoad final : public PageSource {
   void all_filled();
 
   Engine* engine_ = nullptr;
+  KvCaches* kv_ = nullptr;
   ExactPrefix prefix_;
   PrefixBeginning beginning_;
   TierSearch search_;

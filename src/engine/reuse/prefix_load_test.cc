@@ -51,7 +51,7 @@ class StoredPrefixes : public StoredImages {
   std::unique_ptr<Engine> process_with_pages(int64_t n) const {
     EngineOptions options = engine_options();
     options.save_prefixes = PrefixSaving::kAuto;
-    options.cache_bytes = n * process()->caches().prefixes().group_bytes();
+    options.cache_bytes = n * process()->caches().usual().prefixes().group_bytes();
     return Engine::load(Checkpoint(fixture_), options);
   }
   static void end(Engine& engine) { engine.kv().save_prefixes(kNoDeadline); }

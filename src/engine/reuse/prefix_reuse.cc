@@ -131,6 +131,22 @@ void match_key(PrefixCache& cache, int32_t n_most, PrefixMatch& match) {
   for (int32_t n = match.cut(match.n); n < match.n; n = match.cut(match.n)) match.n = known(n).n;
 }
 
+// Says if memory has more of the prompt than n tokens as computed under another codec; "": it does not.
+std::string other_codec_reason(Engine& engine, const KnownPrompt& known, const PrefixMatch& match, int32_t n) {
+  std::string reason;
+  const std::vector<Sha256Digest> keys = keys_of(known.images);
+  for (const auto& kv : engine.caches().all()) {
+    if (kv->codec() == known.codec) continue;
+    const KeyParts parts{known.tokens.first(match.key.size()), known.images, keys, known.salt};
+    const int32_t n_more = kv->prefixes().known(key_of(kv->prefixes(), parts)).n_common - n;
+    if (n_more <= 0) continue;
+    n += n_more;
+    reason = std::to_string(n_more) + " more tokens are in the cache, but computed with KV codec " +
+             std::string(kv_codec_name(kv->codec()));
+  }
+  return reason;
+}
+
 }  // namespace
 
 std::string prefix_obstacle(const Policy& policy, const Prompt& prompt, const ReuseOptions& options) {
@@ -147,7 +163,8 @@ std::string prefix_obstacle(const Policy& policy, const Prompt& prompt, const Re
 ExactPrefix exact_prefix(Engine& engine, const KnownPrompt& prompt) {
   const std::vector<Sha256Digest> keys = keys_of(prompt.images);
   const KeyParts parts{prompt.tokens, prompt.images, keys, prompt.salt};
-  return {key_of(engine.caches().prefixes(), parts), pieces_of(*engine.caches().prefix_store(), parts)};
+  KvCaches& kv = engine.caches().of(prompt.codec);
+  return {key_of(kv.prefixes(), parts), pieces_of(*kv.prefix_store(), parts)};
 }
 
 PrefixBeginning::PrefixBeginning(const KnownPrompt& prompt) : images_(images_of(prompt.images)), salt_(prompt.salt) {
@@ -171,7 +188,7 @@ PrefixMatch match_prefix(Engine& engine, const Policy& policy, const Prompt& pro
                          const ReuseOptions& options, FunctionRef<bool(size_t image)> is_known) {
   PrefixMatch match{.obstacle = prefix_obstacle(policy, prompt, options), .key = {}, .images = {}};
   if (!match.obstacle.empty()) return match;
-  PrefixCache& cache = engine.caches().prefixes();
+  PrefixCache& cache = engine.caches().of(known.codec).prefixes();
   const std::span<const TokenInfo> asked =
       known.tokens.first(static_cast<size_t>(prompt.n_tokens() - n_to_compute(policy, prompt)));
   std::vector<PrefixMatch::Image>& images = match.images;
@@ -201,8 +218,9 @@ PrefixMatch match_prefix(Engine& engine, const Policy& policy, const Prompt& pro
 std::string PrefixReuse::begin(Engine& engine, Sequence& sequence, const Prompt& prompt, const ReuseOptions& options,
                                ImageSearch& tiers) {
   const KnownPrompt known = prompt_of(sequence);
+  KvCaches& kv = engine.caches().of(known.codec);
   const auto is_known = [&](size_t image) {
-    return engine.caches().image_kv().contains(known.images[image].key) || tiers.kv(image) != nullptr;
+    return kv.image_kv().contains(known.images[image].key) || tiers.kv(image) != nullptr;
   };
   const PrefixMatch match = match_prefix(engine, sequence.policy(), prompt, known, options, is_known);
   if (!match.obstacle.empty()) return match.obstacle;
@@ -213,7 +231,7 @@ std::string PrefixReuse::begin(Engine& engine, Sequence& sequence, const Prompt&
       if (image.reused && image.end <= match.n) n_exact = std::min(n_exact, image.begin);
     }
     sequence.release();
-    pin_ = engine.caches().prefixes().share(std::span(match.key).first(static_cast<size_t>(match.n)), sequence.cache());
+    pin_ = kv.prefixes().share(std::span(match.key).first(static_cast<size_t>(match.n)), sequence.cache());
     sequence.assume_computed(match.n, n_exact);
     for (size_t i = 0; i < match.images.size(); ++i) {
       const PrefixMatch::Image& image = match.images[i];
@@ -222,7 +240,10 @@ std::string PrefixReuse::begin(Engine& engine, Sequence& sequence, const Prompt&
   }
   if (sequence.n_done() >= std::ssize(match.key)) return "";
   const int32_t n_more = match.n_common - sequence.n_done();
-  if (n_more <= 0) return "no cached prompt continues like this";
+  if (n_more <= 0) {
+    const std::string other = other_codec_reason(engine, known, match, sequence.n_done());
+    return other.empty() ? "no cached prompt continues like this" : other;
+  }
   sequence.cache().keep_place(match.n_common);
   return std::to_string(n_more) + " more tokens are in the cache, but coded KV can be continued only at certain places";
 }
@@ -239,7 +260,7 @@ std::vector<Element> PrefixReuse::promise(Engine& engine, const Sequence& sequen
   const bool acts_after_prompt = prompt.evict_every == 0 && (prompt.query_aware || prompt.spans.empty());
   const bool stays = !policy.evicts() || (options.keep_exact && acts_after_prompt);
   if (!options.prefix || !stays || !shares_pages(policy) || !sequence.complete()) return {};
-  PrefixCache& cache = engine.caches().prefixes();
+  PrefixCache& cache = engine.caches().of(sequence.codec()).prefixes();
   const int64_t n_pages = std::min<int64_t>(prompt.n_tokens() / kPageSlots, cache.max_groups());
   return key_of(cache, parts_of(sequence, n_pages * kPageSlots));
 }
@@ -250,18 +271,19 @@ void PrefixReuse::keep(Engine& engine, const Sequence& sequence, double ms_per_t
   int32_t n = sequence.n_done();
   if (whole_pages) n = n / kPageSlots * kPageSlots;
   if (n == 0) return;
-  PrefixCache& cache = engine.caches().prefixes();
+  PrefixCache& cache = engine.caches().of(sequence.codec()).prefixes();
   cache.keep(key_of(cache, parts_of(sequence, n)), sequence.cache(), ms_per_token);
 }
 
 void PrefixReuse::note_use(Engine& engine, const Sequence& sequence, ExactPrefix prefix, double ms_per_token,
                            bool stays) {
-  PrefixSaver* const saver = engine.caches().prefix_saver();
+  KvCaches& kv = engine.caches().of(sequence.codec());
+  PrefixSaver* const saver = kv.prefix_saver();
   if (saver == nullptr || saver->when() == PrefixSaving::kOff) return;
   if (!shares_pages(sequence.policy()) || !is_exact(sequence) || sequence.in_prompt()) return;
   if (sequence.prompt_shape().n_tokens < kFewestStored) return;
   if (std::ssize(prefix.key) != sequence.prompt_shape().n_tokens) prefix = exact_prefix(engine, prompt_of(sequence));
-  const auto computed = [&] { return prefix_kv(*engine.caches().prefix_store(), sequence.cache().fork()); };
+  const auto computed = [&] { return prefix_kv(*kv.prefix_store(), sequence.cache().fork()); };
   saver->used(std::move(prefix.key), std::move(prefix.pieces), computed,
               {.ms_per_token = ms_per_token,
                .stays = stays && engine.caches().cache_budget().max_bytes() > 0,
@@ -284,7 +306,7 @@ PrefixTokens PrefixReuse::tokens_of(const Sequence& sequence) {
 }
 
 CachedPrefix PrefixReuse::cached(Engine& engine, const PrefixTokens& tokens) {
-  PrefixCache& cache = engine.caches().prefixes();
+  PrefixCache& cache = engine.caches().usual().prefixes();
   CachedPrefix found{.kv = KvCache(engine.pools(), engine.backend(), engine.kv_shape()), .pin = {}};
   const std::vector<Element> key = key_of(cache, StoredTokens(tokens).first(std::ssize(tokens.ids)));
   found.n = cache.n_known(key);
@@ -296,7 +318,7 @@ void PrefixReuse::keep(Engine& engine, const Prompt& prompt, int32_t n, const Kv
   const std::vector<TokenInfo> tokens = prompt.token_infos();
   const std::vector<Sha256Digest> keys = image_keys(prompt);
   const PromptImages images = list_images(prompt.spans, keys, prompt.positions);
-  PrefixCache& cache = engine.caches().prefixes();
+  PrefixCache& cache = engine.caches().of(kv.shape().full_codec()).prefixes();
   cache.keep(key_of(cache, {std::span(tokens).first(static_cast<size_t>(n)), images, keys, prompt.salt}), kv,
              ms_per_token);
 }
@@ -304,7 +326,7 @@ void PrefixReuse::keep(Engine& engine, const Prompt& prompt, int32_t n, const Kv
 PrefixTokens PrefixReuse::store(Engine& engine, Sequence& sequence, const PrefixTokens& before) {
   PrefixTokens tokens = tokens_of(sequence);
   if (tokens.ids.empty()) return {};
-  PrefixStore& store = *engine.caches().prefix_store();
+  PrefixStore& store = *engine.caches().of(sequence.codec()).prefix_store();
   const std::vector<PrefixStore::Piece> pieces = pieces_of(store, parts_of(sequence, sequence.n_done()));
   sequence.cache().clear_tails();
   for (const PrefixStore::Piece& piece : pieces) {
@@ -320,14 +342,15 @@ PrefixTokens PrefixReuse::store(Engine& engine, Sequence& sequence, const Prefix
 }
 
 int32_t PrefixReuse::restore(Engine& engine, const PrefixTokens& tokens) {
-  PrefixStore& store = *engine.caches().prefix_store();
+  KvCaches& kv = engine.caches().usual();
+  PrefixStore& store = *kv.prefix_store();
   const StoredTokens stored(tokens);
   const KeyParts all = stored.first(static_cast<int32_t>(tokens.ids.size()));
   KvCache cache(engine.pools(), engine.backend(), engine.kv_shape());
   PrefixStore::Loaded loaded = store.load_all(pieces_of(store, all), cache, kNoDeadline);
   if (loaded.n == 0) loaded.n = store.load_old(digests_of(all), cache, kNoDeadline);
   const double ms_per_token = loaded.ms_per_token > 0 ? loaded.ms_per_token : kUnknownMsPerToken;
-  engine.caches().prefixes().keep(key_of(engine.caches().prefixes(), stored.first(loaded.n)), cache, ms_per_token);
+  kv.prefixes().keep(key_of(kv.prefixes(), stored.first(loaded.n)), cache, ms_per_token);
   return loaded.n;
 }
 

@@ -66,13 +66,13 @@ TEST_P(PrefixReuseTest, ZeroBudgetCachesNothing) {
 
 TEST_P(PrefixReuseTest, RunningSequencesEvictCachedPrefixes) {
   // Room for about 400 tokens, all of which the cache may have.
-  const int64_t group = engine()->caches().prefixes().group_bytes();
+  const int64_t group = engine()->caches().usual().prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(64 << 20, 7 * group);
   for (uint32_t seed = 0; seed < 8; ++seed) {
     const std::vector<int32_t> tokens = random_tokens(seed % 2 == 0 ? 150 : 330, seed);
     EXPECT_EQ(ids_of(generate(*e, prefix_request(*e, tokens))), answer_alone(*e, tokens)) << seed;
   }
-  EXPECT_GT(e->caches().prefixes().stats().n_evictions, 0);
+  EXPECT_GT(e->caches().usual().prefixes().stats().n_evictions, 0);
   expect_no_page_lost(*e);
 }
 
@@ -107,7 +107,7 @@ TEST_P(PrefixReuseTest, EvictedPromptIsNotCachedAsAShorterOne) {
     asked.options.max_tokens = 1;
     const GenerateResult result = generate(*e, std::move(asked));
     EXPECT_THAT(result.kv.slots, testing::Each(testing::Each(4)));
-    EXPECT_EQ(e->caches().prefixes().bytes(), 0);
+    EXPECT_EQ(e->caches().usual().prefixes().bytes(), 0);
     const GenerateResult full = generate(*e, prefix_request(*e, tokens));
     EXPECT_EQ(full.cache.n_prefix_tokens, 0);
     EXPECT_EQ(ids_of(full), answer_alone(*e, tokens));
@@ -134,7 +134,7 @@ TEST_P(PrefixReuseTest, PoliciesThatNeedEveryTokenSkipThePrefixCache) {
 
 // A prompt that was requested twice outlives any number of prompts that are requested once.
 TEST_P(PrefixReuseTest, SingleUsePromptsDoNotEvictRepeatedOnes) {
-  const int64_t group = engine()->caches().prefixes().group_bytes();
+  const int64_t group = engine()->caches().usual().prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(16 * group);
   const std::vector<int32_t> often = random_tokens(200, 99);
   for (int i = 0; i < 3; ++i) generate(*e, prefix_request(*e, often));
@@ -144,14 +144,14 @@ TEST_P(PrefixReuseTest, SingleUsePromptsDoNotEvictRepeatedOnes) {
     n_kept += generate(*e, prefix_request(*e, often)).cache.n_prefix_tokens == 199 ? 1 : 0;
   }
   EXPECT_EQ(n_kept, 20);
-  EXPECT_GT(e->caches().prefixes().stats().n_evictions, 0);
+  EXPECT_GT(e->caches().usual().prefixes().stats().n_evictions, 0);
   expect_no_page_lost(*e);
 }
 
 // Prompts of other lengths are cached and evicted, some stay: the memory that the cache may have does not grow.
 TEST_P(PrefixReuseTest, EvictedPagesAreReturnedToTheSystem) {
   if (only_ref()) GTEST_SKIP() << "sanitizers have memory of their own";
-  const int64_t group = engine()->caches().prefixes().group_bytes();
+  const int64_t group = engine()->caches().usual().prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(32 * group, 2000 * group);
   const auto ask = [&](uint32_t seed) {
     Request asked = prefix_request(*e, random_tokens(100 + static_cast<int32_t>(seed % 7) * 80, seed));
@@ -166,7 +166,7 @@ TEST_P(PrefixReuseTest, EvictedPagesAreReturnedToTheSystem) {
 
 // Many prompts that share beginnings, several at a time, with room for a part of them.
 TEST_P(PrefixReuseTest, RandomMixMatchesAnswersWithoutCache) {
-  const int64_t group = engine()->caches().prefixes().group_bytes();
+  const int64_t group = engine()->caches().usual().prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(10 * group, 24 * group), reference = engine(0);
   std::mt19937 random(3);
   std::map<std::vector<int32_t>, std::vector<int32_t>> known;
@@ -208,7 +208,7 @@ TEST_P(PrefixReuseTest, RandomMixMatchesAnswersWithoutCache) {
   }
   EXPECT_GT(accounts.n_seen_shared, 0);
   EXPECT_GT(n_found, 1000);
-  EXPECT_GT(e->caches().prefixes().stats().n_evictions, 0);
+  EXPECT_GT(e->caches().usual().prefixes().stats().n_evictions, 0);
   expect_no_page_lost(*e);
 }
 

@@ -104,8 +104,8 @@ TEST_P(SimilarPages, AreComputedAroundTheEdit) {
     EXPECT_EQ(report.similar, old_key);
     EXPECT_EQ(report.n_changed, n_changed);
     EXPECT_DOUBLE_EQ(report.n_recomputed, n_changed);
-    EXPECT_EQ(report.encoder, CacheReport::Image::Encoder::kHit);  // the whole of it was encoded, above
-    EXPECT_FALSE(engine->caches().image_kv().contains(new_key));   // never an origin
+    EXPECT_EQ(report.encoder, CacheReport::Image::Encoder::kHit);         // the whole of it was encoded, above
+    EXPECT_FALSE(engine->caches().usual().image_kv().contains(new_key));  // never an origin
     EXPECT_FALSE(similar->exact());
     const auto of_whole = rows(*whole, 0, span.end), of_before = rows(*before, 0, span.end),
                found = rows(*similar, 0, span.end);

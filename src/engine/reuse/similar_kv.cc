@@ -2,16 +2,15 @@
 
 #include <algorithm>
 
-#include "engine/engine.h"
-#include "engine/engine_caches.h"
+#include "engine/kv_caches.h"
 #include "model/images/cell_hashes.h"
 
 namespace vlcache {
 
-SimilarKv::SimilarKv(Engine& engine, const Prompt& prompt, const ReuseOptions& options)
-    : engine_(engine), prompt_(prompt) {
+SimilarKv::SimilarKv(const ModelConfig& config, KvCaches& kv, const Prompt& prompt, const ReuseOptions& options)
+    : config_(config), kv_(kv), prompt_(prompt) {
   allowed_ = options.similar && !options.shadow && options.chooser != nullptr &&
-             options.chooser->preview(engine.kv_shape().n_layers()).n_layers == 0;
+             options.chooser->preview(kv.shape().n_layers()).n_layers == 0;
 }
 
 // What decides which token of an image shows what, and which prompts may share KV.
@@ -30,14 +29,14 @@ std::optional<SimilarKv::Found> SimilarKv::find(const PromptImage& image, size_t
                                                 const std::optional<Sha256Digest>& again) const {
   const ImageTiles& tiles = prompt_.images[number];
   if (!allowed_ || tiles.hashes == nullptr) return {};
-  DigestCache& cached = engine_.caches().image_kv();
-  SimilarImageIndex& similar = engine_.caches().similar_images();
+  DigestCache& cached = kv_.image_kv();
+  SimilarImageIndex& similar = kv_.similar_images();
   const auto other = similar.find(image.key, shape(number), *tiles.hashes, [&](const Sha256Digest& key) {
     return (!again || key == *again) && cached.contains(key);
   });
   if (!other) return {};
   Found found{.image = other->image, .kv = cached.find<ImageKv>(other->image), .changed = {}};
-  found.changed = changed_tokens(engine_.model().config(), tiles, *other->cells, *tiles.hashes);
+  found.changed = changed_tokens(config_, tiles, *other->cells, *tiles.hashes);
   found.n_changed = static_cast<int32_t>(std::ranges::count(found.changed, true));
   if (found.kv == nullptr || !found.kv->keeps_all() || found.kv->n_tokens() != image.n_tokens) return {};
   if (found.n_changed == image.n_tokens || (!again && !similar.first_time(image.key))) return {};
@@ -46,7 +45,7 @@ std::optional<SimilarKv::Found> SimilarKv::find(const PromptImage& image, size_t
 
 void SimilarKv::note(const PromptImage& image, size_t number) const {
   const ImageTiles& tiles = prompt_.images[number];
-  if (tiles.hashes != nullptr) engine_.caches().similar_images().put(image.key, shape(number), tiles.hashes);
+  if (tiles.hashes != nullptr) kv_.similar_images().put(image.key, shape(number), tiles.hashes);
 }
 
 }  // namespace vlcache

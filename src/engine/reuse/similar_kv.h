@@ -12,12 +12,13 @@
 
 namespace vlcache {
 
-class Engine;
+class KvCaches;
+struct ModelConfig;
 
 class SimilarKv {
  public:
-  // Both outlive this object.
-  SimilarKv(Engine& engine, const Prompt& prompt, const ReuseOptions& options);
+  // All but the options outlive this object. `kv`: of the prompt's codec.
+  SimilarKv(const ModelConfig& config, KvCaches& kv, const Prompt& prompt, const ReuseOptions& options);
 
   struct Found {
     Sha256Digest image{};  // the other one's key
@@ -34,7 +35,8 @@ class SimilarKv {
  private:
   Sha256Digest shape(size_t number) const;
 
-  Engine& engine_;
+  const ModelConfig& config_;
+  KvCaches& kv_;
   const Prompt& prompt_;
   bool allowed_;
 };

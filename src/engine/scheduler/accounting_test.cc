@@ -13,7 +13,7 @@ class Accounting : public StoredImages {
  protected:
   // Room for about two of the prompts with images, and caches that hold less than they are asked to.
   std::unique_ptr<Engine> small_engine() const {
-    const int64_t group = engine()->caches().prefixes().group_bytes();
+    const int64_t group = engine()->caches().usual().prefixes().group_bytes();
     EngineOptions options = engine_options();
     options.kv_memory_bytes = 9 * group;
     options.cache_bytes = 6 * group;
@@ -55,7 +55,7 @@ TEST_F(Accounting, IsConsistentAfterEveryStep) {
         {"a finished request", ends[FinishReason::kLength]},
         {"full memory", n_full},
         {"shared pages", accounts.n_seen_shared},
-        {"evicted prefixes", e->caches().prefixes().stats().n_evictions},
+        {"evicted prefixes", e->caches().usual().prefixes().stats().n_evictions},
         {"images found", totals.image_kv.n_hits},
         {"evicted images", totals.image_kv.n_evictions},
         {"records found", totals.tiers.at(0).stats.n_hits}};

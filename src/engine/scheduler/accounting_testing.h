@@ -21,7 +21,7 @@ class Accounts {
     scheduler.for_each_sequence([&](const Sequence& sequence) {
       sequence.cache().for_each_page([&](const PagePool&, int32_t page) { ++live[page]; });
     });
-    engine_.caches().prefixes().for_each_page([&](const PagePool&, int32_t page) { ++cached[page]; });
+    engine_.caches().usual().prefixes().for_each_page([&](const PagePool&, int32_t page) { ++cached[page]; });
     std::map<int32_t, int32_t> held = live;
     int64_t n_shared = 0;  // pinned: a running sequence begins with it
     for (const auto& [page, n] : cached) {
@@ -34,10 +34,10 @@ class Accounts {
     EXPECT_EQ(pool().n_used(), n_live + n_cached - n_shared);
     EXPECT_EQ(engine_.pools().used_bytes(), pool().n_used() * pool().page_bytes());
     EXPECT_LE(engine_.pools().used_bytes(), engine_.pools().max_bytes());
-    EXPECT_EQ(n_cached * pool().page_bytes(), engine_.caches().prefixes().bytes());
+    EXPECT_EQ(n_cached * pool().page_bytes(), engine_.caches().usual().prefixes().bytes());
     const CacheTotals totals = engine_.kv().totals();
     const int64_t in_flight =
-        engine_.caches().image_prefetch() != nullptr ? engine_.caches().image_prefetch()->bytes() : 0;
+        engine_.caches().usual().image_prefetch() != nullptr ? engine_.caches().usual().image_prefetch()->bytes() : 0;
     EXPECT_EQ(engine_.caches().cache_budget().used_bytes(),
               totals.prefix.bytes + totals.image_kv.bytes + totals.encoder.bytes + in_flight);
     EXPECT_LE(engine_.caches().cache_budget().used_bytes(), engine_.caches().cache_budget().max_bytes());
@@ -47,7 +47,7 @@ class Accounts {
   // After all requests have ended.
   void check_end(const Scheduler& scheduler) {
     check(scheduler);
-    engine_.caches().prefixes().clear();
+    engine_.caches().usual().prefixes().clear();
     EXPECT_EQ(engine_.pools().used_bytes(), 0);
     EXPECT_EQ(pool().n_free(), total_);
   }

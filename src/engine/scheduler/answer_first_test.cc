@@ -337,7 +337,7 @@ TEST(AnswerFirst, CachesWhatStaysExact) {
     Request request = ask(*engine, n_answer);
     request.reuse = {.prefix = true, .keep_exact = keep_exact};
     generate(*engine, std::move(request));
-    const int64_t n = engine->caches().prefixes().bytes() / engine->caches().prefixes().group_bytes();
+    const int64_t n = engine->caches().usual().prefixes().bytes() / engine->caches().usual().prefixes().group_bytes();
     expect_no_page_lost(*engine);
     return n;
   };

@@ -18,13 +18,19 @@ namespace {
 // Answers up to this length have room in the tables, so that their steps allocate nothing.
 constexpr int32_t kRoomTokens = 1024;
 
+KvCaches& caches_of(Engine& engine, const Request& request) {
+  if (request.sequence != nullptr) return engine.caches().of(request.sequence->codec());
+  return engine.caches().of(request.kv_codec.value_or(engine.kv_codec()));
+}
+
 }  // namespace
 
 Generation::Generation(Engine& engine, Request request)
     : engine_(engine),
       request_(std::move(request)),
+      kv_(caches_of(engine, request_)),
       sequence_(request_.sequence),
-      images_(engine, request_, result_),
+      images_(engine, kv_, request_, result_),
       progress_(engine, request_),
       begin_(request_.asked_at.value_or(Clock::now())) {
   result_.timings.queue_ms = ms_since(begin_);
@@ -42,7 +48,7 @@ Generation::Generation(Engine& engine, Request request)
   const PromptExtent extent = sequence_ != nullptr ? PromptExtent{sequence_->n_tokens(), sequence_->next_position()}
                                                    : extent_seen(request_.prompt, policy);
   check_suits(engine.model().config(), policy);
-  check_codec_suits(engine.kv_shape().codecs().back(), policy);
+  check_codec_suits(codec(), policy);
   check_prompt_fits(engine, policy, extent.with(n_given), options.max_tokens);
   stream_ = std::make_unique<TokenStream>(engine, request_);
   result_.has_logprobs = options.sampling.n_logprobs >= 0;
@@ -51,11 +57,13 @@ Generation::Generation(Engine& engine, Request request)
   result_.n_prompt = request_.prompt.n_tokens() + n_dropped + n_given;
   result_.n_vision = request_.prompt.n_vision_tokens() + n_dropped;
   result_.kv.mode = policy.name();
-  result_.kv.codec = engine.kv_shape().codecs().back();
+  result_.kv.codec = codec();
   find_stored_prefix(policy);
 }
 
 Generation::~Generation() = default;
+
+KvCodec Generation::codec() const { return kv_.codec(); }
 
 void Generation::enter(RequestState state) {
   CHECK(may_follow(state_, state));
@@ -90,7 +98,7 @@ WaitingPrompt& Generation::waiting_prompt() {
     ReuseOptions options = request_.reuse;
     options.prefix = takes_prefix();
     const Policy& policy = sequence_ != nullptr ? sequence_->policy() : *request_.policy;
-    waiting_prompt_ = std::make_unique<WaitingPrompt>(engine_, request_.prompt, images_.list(), policy, options,
+    waiting_prompt_ = std::make_unique<WaitingPrompt>(engine_, kv_, request_.prompt, images_.list(), policy, options,
                                                       images_.search(), sequence_ != nullptr ? sequence_->n_done() : 0);
   }
   return *waiting_prompt_;
@@ -111,7 +119,7 @@ void Generation::start() {
   if (sequence_ == nullptr) {
     select_image_tokens(engine_, *request_.policy, request_.prompt, /*earlier=*/nullptr,
                         [this](const ComputeWork& done) { progress_.encoded(done); });
-    own_sequence_ = engine_.new_sequence(request_.prompt, request_.policy);
+    own_sequence_ = engine_.new_sequence(request_.prompt, request_.policy, codec());
     sequence_ = own_sequence_.get();
   }
   find_prefix();
@@ -212,14 +220,14 @@ void Generation::note_prefix() {
 
 // Asks the tiers for the prompt's beginning.
 void Generation::find_stored_prefix(const Policy& policy) {
-  PrefixSaver* const saver = engine_.caches().prefix_saver();
+  PrefixSaver* const saver = kv_.prefix_saver();
   if (saver == nullptr || saver->when() == PrefixSaving::kOff || !takes_prefix() || request_.reuse.shadow) return;
   const bool shortened = !policy.vision_layers().empty();  // a policy chooses among the image tokens first
   if (shortened || (sequence_ != nullptr && sequence_->n_done() > 0)) return;
   if (request_.prompt.n_tokens() < kFewestStored) return;
   if (!prefix_obstacle(policy, request_.prompt, request_.reuse).empty()) return;
   const std::vector<TokenInfo> tokens = request_.prompt.token_infos();
-  prefix_load_ = PrefixLoad(engine_, {tokens, images_.list(), request_.prompt.salt});
+  prefix_load_ = PrefixLoad(engine_, {tokens, images_.list(), request_.prompt.salt, codec()});
 }
 
 void Generation::make_room() {
@@ -495,7 +503,7 @@ void Generation::finish(FinishReason reason) {
 void Generation::pass_on() {
   if (!request_.reuse.compared || !request_.callbacks.on_answered) return;
   if (result_.tokens.empty() || !request_.given.empty() || request_.prompt.selection) return;
-  AnsweredPrompt answered{.reuse = request_.reuse};
+  AnsweredPrompt answered{.kv_codec = codec(), .reuse = request_.reuse};
   answered.reuse.prefix_most = result_.cache.n_prefix_tokens;
   Shadow& shadow = answered.reuse.shadow.emplace();
   for (size_t i = 0; i < result_.cache.images.size(); ++i) {

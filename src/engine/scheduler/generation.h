@@ -18,6 +18,7 @@
 
 namespace vlcache {
 
+class KvCaches;
 class PrefixReuse;
 class TokenStream;
 class WaitingPrompt;
@@ -34,6 +35,7 @@ class Generation {
   Sequence* sequence() { return sequence_; }  // null before start() of a request without one
   ImageJobs& images() { return images_; }
   RequestProgress& progress() { return progress_; }
+  KvCodec codec() const;  // that its KV is computed under
   bool has_tokens() const { return !result_.tokens.empty(); }
   bool cancelled() const { return request_.callbacks.cancelled && request_.callbacks.cancelled(); }
 
@@ -127,6 +129,7 @@ class Generation {
   Engine& engine_;
   Request request_;
   GenerateResult result_;
+  KvCaches& kv_;
   RequestState state_ = RequestState::kQueued;
   bool noted_prefix_ = false;  // the prefix saver knows of this use of the prompt
   std::unique_ptr<Sequence> own_sequence_;

@@ -16,13 +16,13 @@ int64_t n_dropped(const ImageTiles& image) { return image.kept ? image.kept->n_d
 
 }  // namespace
 
-ImageJobs::ImageJobs(Engine& engine, Request& request, GenerateResult& result)
-    : engine_(engine), request_(request), result_(result), claims_(engine.caches().image_store()) {
+ImageJobs::ImageJobs(Engine& engine, KvCaches& kv, Request& request, GenerateResult& result)
+    : engine_(engine), kv_(kv), request_(request), result_(result), claims_(engine.caches().rows_store()) {
   Prompt& prompt = request.prompt;
   if (prompt.images.empty()) return;
   prompt.keys = request.sequence != nullptr ? request.sequence->images().keys() : image_keys(prompt);
   images_ = list_images(prompt);
-  ImageStore* const store = engine.caches().image_store();
+  ImageStore* const store = kv_.image_store();
   if (store != nullptr && searches()) stored_.tiers = store->search(prompt.keys);
 }
 
@@ -32,10 +32,10 @@ ImageJobs::~ImageJobs() = default;
 bool ImageJobs::searches() const { return request_.reuse.encoder && !request_.reuse.shadow; }
 
 bool ImageJobs::awaits_search(int32_t n_done, Deadline until) {
-  if (engine_.caches().image_store() == nullptr || !searches()) return false;
+  if (kv_.image_store() == nullptr || !searches()) return false;
   for (size_t i = 0; i < images_.size(); ++i) {
     if (images_[i].end() <= n_done) continue;
-    const bool known = engine_.caches().holds_image(images_[i].key, /*with_kv=*/request_.reuse.chooser != nullptr);
+    const bool known = engine_.caches().holds_image(images_[i].key, request_.reuse.chooser != nullptr ? &kv_ : nullptr);
     if (!known && !stored_.tiers.wait(i, until)) return true;
   }
   return awaits_others(n_done, until);
@@ -44,11 +44,11 @@ bool ImageJobs::awaits_search(int32_t n_done, Deadline until) {
 // Images that neither memory nor a tier has.
 bool ImageJobs::awaits_others(int32_t n_done, Deadline until) {
   for (size_t i = 0; i < images_.size(); ++i) {
-    if (images_[i].end() <= n_done || engine_.caches().holds_image(images_[i].key, /*with_kv=*/false)) continue;
+    if (images_[i].end() <= n_done || engine_.caches().holds_image(images_[i].key, /*kv=*/nullptr)) continue;
     const bool found = stored_.tiers.rows(i) != nullptr && (request_.reuse.chooser == nullptr || stored_.tiers.kv(i));
     if (found || !stored_.tiers.answered(i)) continue;
     if (claims_.look_again()) {
-      stored_.tiers = engine_.caches().image_store()->search(request_.prompt.keys);
+      stored_.tiers = kv_.image_store()->search(request_.prompt.keys);
       return true;
     }
     if (claims_.awaits(images_[i].key, until)) return true;
@@ -122,6 +122,7 @@ void ImageJobs::place() {
     // Requested already: in vain, or for the image's first occurrence.
     if (!origins_asked_.insert(images_[image].key).second) continue;
     origins_.push_back(origin_request(engine_, request_.prompt, images_, image));
+    origins_.back().kv_codec = kv_.codec();
   }
   if (origins_.empty()) find_embeddings();
 }

@@ -22,8 +22,9 @@ namespace vlcache {
 
 class ImageJobs {
  public:
-  // All outlive this object, which keeps the result's cache report and vision_ms up to date.
-  ImageJobs(Engine& engine, Request& request, GenerateResult& result);
+  // All outlive this object, which keeps the result's cache report and vision_ms up to date. `kv`: of the request's
+  // codec.
+  ImageJobs(Engine& engine, KvCaches& kv, Request& request, GenerateResult& result);
   ~ImageJobs();
 
   // ---- while the request is queued --------------------------------------------------------------------------------
@@ -92,6 +93,7 @@ class ImageJobs {
   void forget_encoding();
 
   Engine& engine_;
+  KvCaches& kv_;
   Request& request_;
   GenerateResult& result_;
   Sequence* sequence_ = nullptr;  // from start() on

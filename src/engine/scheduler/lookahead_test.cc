@@ -31,7 +31,7 @@ GenerateResult finish(Engine& engine, Scheduler& scheduler, RequestId id) {
   while (!scheduler.done(id)) {
     scheduler.step();
     EXPECT_LE(engine.pools().used_bytes(), engine.pools().max_bytes());
-    EXPECT_LE(engine.caches().prefixes().bytes(), engine.pools().used_bytes());
+    EXPECT_LE(engine.caches().usual().prefixes().bytes(), engine.pools().used_bytes());
     EXPECT_LE(engine.caches().cache_budget().used_bytes(), engine.caches().cache_budget().max_bytes());
   }
   return scheduler.remove(id);
@@ -83,21 +83,21 @@ TEST(CommonPrefix, UncachedOneIsNotAwaited) {
   };
   const std::unique_ptr<Engine> e = engine();
   EXPECT_FALSE(first_and_second(*e, prefix_request(*e, random_tokens(200))));
-  e->caches().prefixes().clear();
+  e->caches().usual().prefixes().clear();
   EXPECT_TRUE(first_and_second(*e, prefix_request(*e, random_tokens(200, 8))));  // another prompt
-  e->caches().prefixes().clear();
+  e->caches().usual().prefixes().clear();
   EXPECT_TRUE(first_and_second(*e, prefix_request(*e, random_tokens(200), "snapkv:w=16", "0.25")));
-  e->caches().prefixes().clear();
+  e->caches().usual().prefixes().clear();
   EXPECT_TRUE(first_and_second(*e, prefix_request(*e, random_tokens(200), "static")));
-  e->caches().prefixes().clear();
+  e->caches().usual().prefixes().clear();
   EXPECT_TRUE(first_and_second(*e, prefix_request(*e, random_tokens(200), "streaming")));
   Request off = prefix_request(*e, random_tokens(200));
   off.reuse.prefix = false;
-  e->caches().prefixes().clear();
+  e->caches().usual().prefixes().clear();
   EXPECT_TRUE(first_and_second(*e, std::move(off)));
   Request exact = prefix_request(*e, random_tokens(200), "snapkv:w=16", "0.25");
   exact.reuse.keep_exact = true;
-  e->caches().prefixes().clear();
+  e->caches().usual().prefixes().clear();
   EXPECT_FALSE(first_and_second(*e, std::move(exact)));
   const std::unique_ptr<Engine> no_room = engine(/*cache_bytes=*/0);
   EXPECT_TRUE(first_and_second(*no_room, prefix_request(*no_room, random_tokens(200))));
@@ -127,7 +127,7 @@ TEST(CommonPrefix, AwaitedRequestCanEnd) {
 
 // The first request is preempted in the middle: the others do not wait for it then.
 TEST(CommonPrefix, AwaitedRequestCanBePreempted) {
-  const int64_t group = engine()->caches().prefixes().group_bytes();
+  const int64_t group = engine()->caches().usual().prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(64 << 20, 12 * group);
   std::vector<Request> requests;
   const std::vector<std::vector<int32_t>> prompts{random_tokens(300, 1), random_tokens(600, 2), random_tokens(600, 2),
@@ -145,7 +145,8 @@ TEST(CommonPrefix, AwaitedRequestCanBePreempted) {
 struct Waiting {
   Waiting(Engine& engine, std::vector<int32_t> tokens, bool reuse = true)
       : request(prefix_request(engine, std::move(tokens))),
-        prompt(engine, this->request.prompt, images, *this->request.policy, {.prefix = reuse}, tiers, /*n_done=*/0) {}
+        prompt(engine, engine.caches().usual(), this->request.prompt, images, *this->request.policy, {.prefix = reuse},
+               tiers, /*n_done=*/0) {}
   Request request;
   PromptImages images;  // none
   ImageSearch tiers;    // no tier has any image
@@ -159,12 +160,12 @@ TEST(WaitingPromptTest, ReportsItsCachedPrefix) {
   generate(*e, prefix_request(*e, document(200, 7, 2)));
   EXPECT_EQ(waiting.prompt.n_matched(), 200);
   EXPECT_EQ(off.prompt.n_matched(), 0);
-  e->caches().prefixes().clear();
+  e->caches().usual().prefixes().clear();
   EXPECT_EQ(waiting.prompt.n_matched(), 0);
 }
 
 TEST(WaitingPromptTest, HoldKeepsTheCachedPrefix) {
-  const int64_t group = engine()->caches().prefixes().group_bytes();
+  const int64_t group = engine()->caches().usual().prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(8 * group);
   auto flood = [&, seed = 50u]() mutable {
     for (int i = 0; i < 10; ++i) generate(*e, prefix_request(*e, random_tokens(200, seed++)));
@@ -174,7 +175,7 @@ TEST(WaitingPromptTest, HoldKeepsTheCachedPrefix) {
     Waiting waiting(*e, document(200, 7, 1, 60));
     waiting.prompt.hold();
     flood();
-    EXPECT_GT(e->caches().prefixes().stats().n_evictions, 0);
+    EXPECT_GT(e->caches().usual().prefixes().stats().n_evictions, 0);
     EXPECT_EQ(waiting.prompt.n_matched(), 200);
   }
   flood();
@@ -183,7 +184,7 @@ TEST(WaitingPromptTest, HoldKeepsTheCachedPrefix) {
 }
 
 TEST(WaitingPromptTest, RunningRequestsEvictHeldPrefixes) {
-  const int64_t group = engine()->caches().prefixes().group_bytes();
+  const int64_t group = engine()->caches().usual().prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(64 << 20, 12 * group);
   generate(*e, prefix_request(*e, document(200, 7, 2)));
   Waiting waiting(*e, document(200, 7, 1, 60));
@@ -215,7 +216,7 @@ TEST(WaitingQueue, LongestCachedPrefixIsAdmittedFirst) {
 
 // Documents that are asked about in turn, with room for two of them: in order most are evicted before they recur.
 TEST(WaitingQueue, LookingAheadHitsMoreTokens) {
-  const int64_t group = engine()->caches().prefixes().group_bytes();
+  const int64_t group = engine()->caches().usual().prefixes().group_bytes();
   const int n_documents = 5, n_questions = 4;
   std::map<bool, int64_t> n_found;
   for (const bool looks : {false, true}) {
@@ -240,7 +241,7 @@ TEST(WaitingQueue, LookingAheadHitsMoreTokens) {
 
 // Little memory, many requests at once, some of them cancelled: each ends, with the answer of no cache.
 TEST(WaitingQueue, RandomMixMatchesAnswersWithoutCache) {
-  const int64_t group = engine()->caches().prefixes().group_bytes();
+  const int64_t group = engine()->caches().usual().prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(10 * group, 24 * group), reference = engine(0);
   std::mt19937 random(3);
   std::map<std::vector<int32_t>, std::vector<int32_t>> known;

@@ -138,8 +138,8 @@ class Preempted : public testing::Test {
   }
 
   void forget() const {
-    engine_->caches().prefixes().clear();
-    engine_->caches().image_kv().clear();
+    engine_->caches().usual().prefixes().clear();
+    engine_->caches().usual().image_kv().clear();
   }
 
   // The caches are as the first request finds them.
@@ -204,7 +204,7 @@ class Preempted : public testing::Test {
     first.options.max_tokens = 1;
     generate(*engine_, std::move(first));
     ASSERT_GT(engine_->kv().totals().image_kv.bytes, 0);
-    engine_->caches().prefixes().clear();
+    engine_->caches().usual().prefixes().clear();
   }
 
   // False: the request never was at the place.

@@ -28,6 +28,7 @@ class Side {
     Request request;
     request.prompt = answered.prompt.copy();
     request.policy = answered.policy;
+    request.kv_codec = answered.kv_codec;
     request.reuse = std::move(reuse);
     request.options.max_tokens = static_cast<int32_t>(answered.answer.size());
     request.options.ignore_eos = true;
@@ -135,12 +136,14 @@ int32_t ReuseShadows::n_rows() const {
 
 bool ReuseShadows::possible(const AnsweredPrompt& answered) const {
   const Prompt& prompt = answered.prompt;
+  const KvCaches& kv = engine_.caches().of(answered.kv_codec);
   for (size_t i = 0; i < prompt.images.size(); ++i) {
     const bool reused = std::ranges::find(answered.reuse.shadow->images, i) != answered.reuse.shadow->images.end();
-    if (!engine_.caches().holds_image(prompt.keys[i], /*kv=*/reused)) return false;
+    if (!engine_.caches().holds_image(prompt.keys[i], reused ? &kv : nullptr)) return false;
   }
   const auto n_tokens = static_cast<int64_t>(prompt.tokens.size() + answered.answer.size());
-  return engine_.pools().used_bytes() + 2 * engine_.kv_bytes(n_tokens) <= engine_.pools().max_bytes();  // two sequences
+  return engine_.pools().used_bytes() + 2 * engine_.kv_bytes(n_tokens, kv.shape()) <=
+         engine_.pools().max_bytes();  // two sequences
 }
 
 void ReuseShadows::step() {

@@ -109,11 +109,11 @@ TEST_F(Shadows, LeaveNoTrace) {
   ask("First: <image>. What is it?", {0});
   const std::vector<int32_t> answer = ids_of(ask("Look here: <image>. What is it?", {0}));
   const CacheTotals before = engine_->kv().totals();
-  const int64_t pages = engine_->pools().used_bytes(), prefixes = engine_->caches().prefixes().version();
+  const int64_t pages = engine_->pools().used_bytes(), prefixes = engine_->caches().usual().prefixes().version();
   compare();
   const CacheTotals after = engine_->kv().totals();
   EXPECT_EQ(engine_->pools().used_bytes(), pages);
-  EXPECT_EQ(engine_->caches().prefixes().version(), prefixes);
+  EXPECT_EQ(engine_->caches().usual().prefixes().version(), prefixes);
   for (const auto& [a, b] : {std::pair(after.prefix, before.prefix), std::pair(after.image_kv, before.image_kv),
                              std::pair(after.encoder, before.encoder)}) {
     EXPECT_EQ(a.n_hits, b.n_hits);

@@ -39,9 +39,9 @@ std::optional<size_t> Scheduler::take_next() {
 // Whether a running request is computing what this one could use. For prefixes a request waits only for those that
 // arrived before it, each of which ends, so no request waits forever.
 bool Scheduler::awaits(Entry& entry) {
-  if (!engine_.caches().images_in_work().empty() && entry.generation->waiting_prompt().awaits_image()) return true;
+  if (entry.generation->waiting_prompt().awaits_image()) return true;
   return std::ranges::any_of(requests_, [&](const Entry& other) {
-    if (other.id >= entry.id || !other.runs()) return false;
+    if (other.id >= entry.id || !other.runs() || other.generation->codec() != entry.generation->codec()) return false;
     const std::span<const Element> promised = other.generation->promised();
     if (promised.empty()) return false;
     const int32_t n_common = entry.generation->waiting_prompt().n_common(promised);
@@ -86,7 +86,7 @@ bool Scheduler::admit(size_t next) {
 
 // Admits queued requests while there are free slots and pages: each gets its sequence and its images' embeddings.
 void Scheduler::admit() {
-  if (engine_.caches().image_prefetch() != nullptr) engine_.caches().image_prefetch()->take_in();
+  engine_.caches().take_in_prefetched();
   queue_.clear();
   queue_states_.clear();
   for (Entry& entry : requests_) {
@@ -132,15 +132,18 @@ Scheduler::Entry& Scheduler::last_running() {
 // answer needs is not known, nor what a policy will free: when pages run out, requests are preempted.
 bool Scheduler::fits(Entry& entry) const {
   if (n_running() == 0 || !entry.generation->waiting_prompt().needs_whole_prompt()) return true;
-  const auto more = [&](int64_t n_has, int64_t n) { return engine_.kv_bytes(n_has + n) - engine_.kv_bytes(n_has); };
+  const auto more = [&](Generation& generation, int64_t n_has, int64_t n) {
+    const KvShape& shape = engine_.caches().of(generation.codec()).shape();
+    return engine_.kv_bytes(n_has + n, shape) - engine_.kv_bytes(n_has, shape);
+  };
   const int64_t n_matched = entry.generation->waiting_prompt().n_matched();
-  int64_t needed = more(n_matched, entry.generation->result().n_prompt - n_matched);
+  int64_t needed = more(*entry.generation, n_matched, entry.generation->result().n_prompt - n_matched);
   for (const Entry& other : requests_) {
     if (!other.runs()) continue;
     const Sequence& sequence = *other.generation->sequence();
-    needed += more(sequence.n_done(), sequence.n_pending());
+    needed += more(*other.generation, sequence.n_done(), sequence.n_pending());
   }
-  const int64_t n_given_up = engine_.caches().prefixes().bytes();  // by the prefix cache, except for pages in use
+  const int64_t n_given_up = engine_.caches().prefix_bytes();  // by the prefix caches, except for pages in use
   const int64_t free = engine_.pools().max_bytes() - engine_.pools().used_bytes() + n_given_up;
   return needed <= free;
 }
@@ -203,7 +206,8 @@ bool Scheduler::awaits_origin(Entry& entry) {
   if (entry.origin_for != 0) return false;
   const auto awaited = [&](const Entry& e) {
     return e.origin_for != 0 && !e.generation->done() &&
-           (e.origin_for == entry.id || entry.generation->waiting_prompt().wants(e.image));
+           (e.origin_for == entry.id ||
+            (e.generation->codec() == entry.generation->codec() && entry.generation->waiting_prompt().wants(e.image)));
   };
   return std::ranges::any_of(requests_, awaited) || std::ranges::any_of(new_origins_, awaited);
 }

@@ -13,12 +13,13 @@
 namespace vlcache {
 
 class Engine;
+class KvCaches;
 
 class WaitingPrompt {
  public:
   // n_done: tokens whose KV the request already has. `images` and `tiers`: the prompt's images and the search for them.
-  // All but the options must outlive it.
-  WaitingPrompt(Engine& engine, const Prompt& prompt, const PromptImages& images, const Policy& policy,
+  // `kv`: of the request's codec. All but the options must outlive it.
+  WaitingPrompt(Engine& engine, KvCaches& kv, const Prompt& prompt, const PromptImages& images, const Policy& policy,
                 const ReuseOptions& options, ImageSearch& tiers, int32_t n_done);
 
   // Tokens that would not be computed if it started now, in memory alone: the cached prefix, and images after it whose
@@ -43,6 +44,7 @@ class WaitingPrompt {
   void look();
 
   Engine& engine_;
+  KvCaches& kv_;
   const Prompt& prompt_;
   const PromptImages& images_;
   const Policy& policy_;

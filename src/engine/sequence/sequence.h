@@ -41,6 +41,7 @@ class Sequence {
   const Policy& policy() const { return *policy_; }
   KvCache& cache() { return cache_; }
   const KvCache& cache() const { return cache_; }
+  KvCodec codec() const { return cache_.shape().full_codec(); }  // that its KV is computed under
   const PolicySlots& slots() const { return slots_; }
 
   // Prompt and generated; lookahead tokens, too, while they last.

@@ -9,11 +9,10 @@ namespace vlcache {
 // The caches of a group's sequences, as the forward pass uses them.
 class Stepper::StepKv final : public KvAccess {
  public:
-  StepKv(KvCodec codec) : codec_(codec) {}
-
   void begin(std::span<const StepItem> items, std::span<const int32_t> members, size_t n_rows) {
     items_ = items;
     members_ = members;
+    if (!members.empty()) codec_ = sequence(0).cache().shape().codec;
     layer_ = last_called_ = -1;
     size_t most_heads = 0;
     for (const int32_t m : members) {
@@ -52,7 +51,7 @@ class Stepper::StepKv final : public KvAccess {
     return *items_[static_cast<size_t>(members_[static_cast<size_t>(seq)])].sequence;
   }
 
-  KvCodec codec_;
+  KvCodec codec_ = KvCodec::kBF16;  // values of the group
   std::span<const StepItem> items_;
   std::span<const int32_t> members_;
   int32_t layer_ = -1, last_called_ = -1;
@@ -69,7 +68,8 @@ int32_t n_rows_of(const StepItem& item) {
 }
 
 bool alike(const StepItem& a, const StepItem& b) {
-  return a.sequence->policy().pattern() == b.sequence->policy().pattern() && a.layers == b.layers;
+  return a.sequence->policy().pattern() == b.sequence->policy().pattern() && a.layers == b.layers &&
+         a.sequence->cache().shape().codec == b.sequence->cache().shape().codec;
 }
 
 // Tokens [from, to) of an item that stand for rows of an image, and the row of the group that the first of them has.
@@ -104,7 +104,7 @@ void for_each_image_piece(std::span<const StepItem> items, std::span<const int32
 
 }  // namespace
 
-Stepper::Stepper(Model& model, KvCodec codec) : model_(model), kv_(std::make_unique<StepKv>(codec)) {}
+Stepper::Stepper(Model& model) : model_(model), kv_(std::make_unique<StepKv>()) {}
 Stepper::~Stepper() = default;
 
 // Gathers the rows of all items that go through the same layers with the same attention pattern.

@@ -49,13 +49,13 @@ using LayersDone = FunctionRef<void(std::span<const int32_t> items, double share
 
 class Stepper {
  public:
-  Stepper(Model& model, KvCodec codec);
+  explicit Stepper(Model& model);
   ~Stepper();
 
   // One step. The result has, per item in order, the logits [n, vocab] f32 of its rows: all of them, the last token's,
   // or none (if more of the prompt or more layers follow). Valid until the next step; may be changed. Sequences whose
-  // attention pattern or layer range differs go through the model one group after the other. Policies have not acted
-  // yet (Sequence::apply_policy). Throws StepFailed.
+  // attention pattern, layer range or KV values differ go through the model one group after the other. Policies have
+  // not acted yet (Sequence::apply_policy). Throws StepFailed.
   std::span<const Tensor> step(std::span<const StepItem> items, const LayersDone* layers_done = nullptr);
 
  private:

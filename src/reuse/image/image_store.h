@@ -121,6 +121,8 @@ class ImageStore {
   void loaded(const Sha256Digest& image, std::shared_ptr<const ImageKv> kv, const ImageLoad& load);
   void rows_loaded(const Sha256Digest& image, const Tensor& rows, std::shared_ptr<const void> owner,
                    const ImageLoad& load);
+  // Whether a tier on this machine has the image's KV.
+  bool is_near(const Sha256Digest& image) const { return chain_.is_near(key_of(image, kv_layout_)); }
   // Whether a record is stored at its first use.
   bool stores_at_once() const { return options_.admit <= 1; }
   // Claims an image that no tier has: TierChain::claim(), for as long as a request waits for tiers.

@@ -159,11 +159,11 @@ PrefixCache::PrefixCache(CacheBudget& budget, PagePools& pools, const KvShape& s
       prefixes_(budget, groups_, kPageSlots, groups_.value_bytes()),
       n_contents_to_sweep_(kFewContents) {
   budget_.join(*this);
-  pools_.set_reserve(this);
+  pools_.add_reserve(*this);
 }
 
 PrefixCache::~PrefixCache() {
-  pools_.set_reserve(nullptr);
+  pools_.remove_reserve(*this);
   budget_.leave(*this);
 }
 

@@ -62,7 +62,7 @@ class BudgetedPrefixes {
 // pages become codes, a page may be there as values, as codes, or both (PageForms).
 class PrefixCache final : public CacheBudget::Member, public PageReserve {
  public:
-  // Budget and pools must outlive it; the pools ask it to free pages from now on.
+  // Budget and pools must outlive it; the pools ask it to free pages while it lives.
   PrefixCache(CacheBudget& budget, PagePools& pools, const KvShape& shape);
   ~PrefixCache() override;
 
@@ -115,6 +115,7 @@ class PrefixCache final : public CacheBudget::Member, public PageReserve {
 
   // CacheBudget::Member.
   int64_t bytes() const override { return groups_.bytes(); }
+  // PageReserve's, too.
   double least_priority() const override { return prefixes_.tree().least_priority(); }
   void evict_least() override { evict(1); }
   // PageReserve.

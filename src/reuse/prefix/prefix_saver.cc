@@ -23,8 +23,8 @@ size_t n_at_first_use(std::span<const PrefixStore::Piece> pieces) {
 
 }  // namespace
 
-PrefixSaver::PrefixSaver(std::unique_ptr<PrefixPlaces> places, PrefixSaving when, int64_t first_use_bytes)
-    : places_(std::move(places)), when_(when), hour_(first_use_bytes) {
+PrefixSaver::PrefixSaver(std::unique_ptr<PrefixPlaces> places, PrefixSaving when, HourlyBytes& first_uses)
+    : places_(std::move(places)), when_(when), hour_(first_uses) {
   if (when_ == PrefixSaving::kOff) return;
   places_->on_evict([this](auto key, auto groups, int64_t n_left) { evicting(key, groups, n_left); });
 }

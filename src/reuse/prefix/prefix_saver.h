@@ -23,8 +23,8 @@ enum class PrefixSaving : uint8_t {
 // Called by the thread that drives the engine.
 class PrefixSaver {
  public:
-  // first_use_bytes: how many may be written in an hour of prompts that were used once; 0: none.
-  PrefixSaver(std::unique_ptr<PrefixPlaces> places, PrefixSaving when, int64_t first_use_bytes = 0);
+  // first_uses: bounds the bytes written of prompts that were used once; savers may share it. It must outlive this.
+  PrefixSaver(std::unique_ptr<PrefixPlaces> places, PrefixSaving when, HourlyBytes& first_uses);
   ~PrefixSaver();
   PrefixSaver(const PrefixSaver&) = delete;
 
@@ -100,7 +100,7 @@ class PrefixSaver {
   std::map<int64_t, Prefixes::const_iterator> by_last_use_;  // of prefixes_
   int64_t n_uses_ = 0;
   std::deque<FirstUse> first_uses_;
-  HourlyBytes hour_;
+  HourlyBytes& hour_;
   FirstUseStats first_use_stats_;
 };
 

@@ -69,7 +69,8 @@ class FirstUses : public StoreTest {
   void open(int64_t n_pages, int64_t bytes_an_hour = int64_t{1} << 40, PrefixSaving when = PrefixSaving::kAuto) {
     tier_ = std::make_unique<DiskTier>(options(n_pages * std::min(n_pieces_, 2) * (kPieceBytes + 300)));
     places_ = {.disk = tier_.get(), .memory = {}, .calm = true, .takes = true, .listener = {}};
-    saver_ = std::make_unique<PrefixSaver>(std::make_unique<FakePlaces>(places_), when, bytes_an_hour);
+    first_uses_.emplace(bytes_an_hour);
+    saver_ = std::make_unique<PrefixSaver>(std::make_unique<FakePlaces>(places_), when, *first_uses_);
   }
   // Pages of 128 tokens in two pieces, after which a question of 10 tokens follows.
   std::vector<PrefixStore::Piece> pieces_of(int page, bool image = true) const {
@@ -106,6 +107,7 @@ class FirstUses : public StoreTest {
   std::unique_ptr<DiskTier> tier_;
   int32_t n_pieces_ = 3;
   Places places_;
+  std::optional<HourlyBytes> first_uses_;
   std::unique_ptr<PrefixSaver> saver_;
 };
 
@@ -220,7 +222,8 @@ TEST_F(FirstUses, OfManyPagesLeaveTheHitsOfFew) {
 TEST_F(FirstUses, LargerThanTheFolderAreNotStored) {
   tier_ = std::make_unique<DiskTier>(options(kPieceBytes));
   places_ = {.disk = tier_.get(), .memory = {}, .calm = true, .takes = true, .listener = {}};
-  saver_ = std::make_unique<PrefixSaver>(std::make_unique<FakePlaces>(places_), PrefixSaving::kAuto, 1 << 20);
+  first_uses_.emplace(1 << 20);
+  saver_ = std::make_unique<PrefixSaver>(std::make_unique<FakePlaces>(places_), PrefixSaving::kAuto, *first_uses_);
   ask(1);
   idle();
   EXPECT_EQ(n_stored(1), 0);

@@ -110,6 +110,7 @@ class ReplicaSaver {
  public:
   // Tiers and tree outlive it.
   ReplicaSaver(ReplayTiers& tiers, PrefixTree& tree, const ReplayPages& pages, PrefixSaving when);
+  ReplicaSaver(const ReplicaSaver&) = delete;
   bool off() const { return !saver_; }
   // A prompt has used a prefix: its name in the tree, and the pieces of it, in elements. `cost`: of computing an
   // element. Not if off().
@@ -120,6 +121,7 @@ class ReplicaSaver {
  private:
   ReplayTiers& tiers_;
   ReplayPages pages_;
+  HourlyBytes first_uses_;
   std::optional<PrefixSaver> saver_;
 };
 

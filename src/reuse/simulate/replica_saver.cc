@@ -56,9 +56,9 @@ class ReplayPlaces final : public PrefixPlaces {
 }  // namespace
 
 ReplicaSaver::ReplicaSaver(ReplayTiers& tiers, PrefixTree& tree, const ReplayPages& pages, PrefixSaving when)
-    : tiers_(tiers), pages_(pages) {
+    : tiers_(tiers), pages_(pages), first_uses_(kNoLimit) {
   if (!tiers.any() || when == PrefixSaving::kOff) return;
-  saver_.emplace(std::make_unique<ReplayPlaces>(tiers, tree, pages), when, /*first_use_bytes=*/kNoLimit);
+  saver_.emplace(std::make_unique<ReplayPlaces>(tiers, tree, pages), when, first_uses_);
 }
 
 void ReplicaSaver::used(std::vector<Element> key, std::vector<PrefixStore::Piece> pieces, double cost) {

@@ -30,7 +30,7 @@ Inference::Inference(Engine& engine, const Limits& limits, ReuseCounts* counts)
   if (counts != nullptr) shadows_ = std::make_unique<ReuseShadows>(engine, *counts);
   state_.caches = engine_.kv().totals();
   state_.kv_max_bytes = engine_.pools().max_bytes();
-  for (const KvCodec codec : engine_.kv_shape().codecs()) state_.kv_bytes_by_codec[codec] = 0;
+  for (const KvCodec codec : engine_.pools().codecs()) state_.kv_bytes_by_codec[codec] = 0;
   page_bytes_ = engine_.pools().of(engine_.kv_shape().layers[0].head_dim, engine_.kv_shape().codec).page_bytes();
   state_.kv_max_pages = state_.kv_max_bytes / page_bytes_;
   thread_ = std::thread([this] { run(); });
@@ -208,7 +208,9 @@ void Inference::note_state() {
   state_.n_running = static_cast<int>(scheduler_.n_running());
   state_.n_waiting = static_cast<int>(scheduler_.n_waiting());
   state_.kv_bytes = engine_.pools().used_bytes();
-  for (auto& [codec, bytes] : state_.kv_bytes_by_codec) bytes = engine_.pools().used_bytes(codec);
+  for (const KvCodec codec : engine_.pools().codecs()) {
+    state_.kv_bytes_by_codec[codec] = engine_.pools().used_bytes(codec);
+  }
   state_.kv_pages = state_.kv_bytes / page_bytes_;
   state_.n_tokens = 0;
   scheduler_.for_each_sequence([this](const Sequence& sequence) { state_.n_tokens += sequence.n_tokens(); });
