@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "api/json_fields.h"
+#include "api/kv_codec_choice.h"
 #include "base/request_limits.h"
 #include "base/sha256.h"
 #include "engine/prompt/prompt_media.h"
@@ -142,10 +143,24 @@ GenerateOptions RequestBuilder::options(const RequestFields& fields) const {
   return options;
 }
 
+std::optional<KvCodec> RequestBuilder::kv_codec(const RequestFields& fields) const {
+  if (!fields.kv_codec) return {};
+  try {
+    const Model& model = engine_.model();
+    const KvCodec codec = parse_kv_codec(*fields.kv_codec).codec.value_or(auto_kv_codec(model));
+    kv_shape_of(model, codec);
+    return codec;
+  } catch (const Error& error) {
+    bad_field("kv_codec: " + std::string(error.what()));
+  }
+}
+
 std::vector<Request> RequestBuilder::requests(Prompt prompt, const RequestFields& fields,
                                               const AnswerForms::Form& form) {
   const GenerateOptions options = this->options(fields);
   const PolicyPtr chosen = policy(fields);
+  const std::optional<KvCodec> codec = kv_codec(fields);
+  check_codec_suits(codec.value_or(engine_.kv_codec()), *chosen);
   const std::string how = fields.reuse.value_or("auto");
   check_reuse(how);
   ReuseOptions reuse = reuse_.options(how, prompt.images.size());
@@ -159,6 +174,7 @@ std::vector<Request> RequestBuilder::requests(Prompt prompt, const RequestFields
     Request& request = requests[static_cast<size_t>(i)];
     request.prompt = i + 1 < n ? prompt.copy() : std::move(prompt);
     request.policy = chosen;
+    request.kv_codec = codec;
     request.reuse = reuse;
     request.priority = -fields.priority.value_or(0);  // in fields, lower numbers run first
     request.options = options;
@@ -170,8 +186,8 @@ std::vector<Request> RequestBuilder::requests(Prompt prompt, const RequestFields
 }
 
 void RequestBuilder::check(const RequestFields& fields) {
-  options(fields);
-  policy(fields);
+  check_options(fields);
+  check_codec_suits(kv_codec(fields).value_or(engine_.kv_codec()), *policy(fields));
   const ImageOptions options = image_options(fields);
   if (options.dedup) check_takes_dedup(engine_.model().config());
   if (options.video_prune > 0) engine_.media().check_takes_videos();

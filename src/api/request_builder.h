@@ -50,13 +50,18 @@ class RequestBuilder {
   void check(const RequestFields& fields);
   const ReuseChoice& reuse() const { return reuse_; }
   // What of check() needs no work: for a request's fields, before its prompt is prepared.
-  void check_options(const RequestFields& fields) const { options(fields); }
+  void check_options(const RequestFields& fields) const {
+    options(fields);
+    kv_codec(fields);
+  }
   // Requests with the same policy and budget share one object.
   PolicyPtr policy(const RequestFields& fields);
 
  private:
   // Sets what a policy sees of the prompt and when it evicts: query_aware, evict_while_prefill.
   void set_eviction(const RequestFields& fields, Prompt& prompt) const;
+  // None: the engine's own. Throws Error(kInput) for a codec that is not known, or that the model cannot have.
+  std::optional<KvCodec> kv_codec(const RequestFields& fields) const;
   // The options of one answer, within the bounds.
   GenerateOptions options(const RequestFields& fields) const;
   void check_counts(const GenerateOptions& options) const;

@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <nlohmann/json.hpp>
 
+#include "api/kv_codec_choice.h"
+#include "base/error.h"
 #include "engine/engine.h"
 
 namespace vlcache {
@@ -36,6 +39,41 @@ TEST(PrepareChat, ImagesOfEarlierTurnsAreNotDecodedAgain) {
   EXPECT_FALSE(next.images[1].pixels.empty());
   EXPECT_EQ(image_keys(next)[0], image_keys(asked)[0]);
   EXPECT_EQ(next.with_pixels(0), asked.images[0]);
+}
+
+std::string error_of(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// The codec of a request, by each form of a name, and where the name or the policy does not allow it.
+TEST(RequestBuilder, CodecOfKv) {
+  const Checkpoint checkpoint(std::string(VLCACHE_SOURCE_DIR) + "/tests/fixtures/models/smolvlm-split");
+  const ReuseChoice reuse({}, checkpoint, {}, [] { return std::string(); });
+  const auto engine = Engine::load(
+      checkpoint, {.backend = "ref", .dtype = DType::kF32, .kv_codec = KvCodec::kInt8, .kv_memory_bytes = 1 << 20});
+  RequestBuilder builder(*engine, reuse, nullptr);
+  const auto codec_of = [&](std::optional<std::string> name, const char* policy = "full") {
+    RequestFields fields;
+    fields.kv_codec = std::move(name);
+    fields.kv = policy;
+    builder.check_options(fields);
+    return builder.request(engine->prepare_tokens({1, 2}), fields).kv_codec;
+  };
+  EXPECT_EQ(codec_of({}), std::nullopt);  // as the engine has it
+  EXPECT_EQ(codec_of("auto"), KvCodec::kF32);
+  EXPECT_EQ(codec_of("bf16", "static"), KvCodec::kBF16);
+  EXPECT_EQ(codec_of("q8_0"), KvCodec::kInt8);
+  const std::string allowed = error_of([&] { parse_kv_codec("int7"); });
+  EXPECT_EQ(error_of([&] { codec_of("int7"); }), "kv_codec: " + allowed);
+  EXPECT_EQ(error_of([&] { codec_of(""); }), "kv_codec: " + error_of([&] { parse_kv_codec(""); }));
+  for (const std::optional<std::string>& codes : {std::optional<std::string>(), {"int8"}}) {
+    EXPECT_NE(error_of([&] { codec_of(codes, "static"); }).find("static reserves slots"), std::string::npos);
+  }
 }
 
 }  // namespace

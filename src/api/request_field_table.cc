@@ -219,6 +219,7 @@ const std::array kFields = std::to_array<RequestField>({
      .flag = "--kv-budget",
      .value_name = "BUDGET",
      .body = Body::kVlcache},
+    {.name = "kv_codec", .member = &F::kv_codec, .help = "As `--kv-codec`, for one request", .body = Body::kVlcache},
     {.name = "n",
      .member = &F::n,
      .help = "Answers per prompt; answer i (from 0) uses seed + i",

@@ -43,7 +43,7 @@ struct RequestFields {
   std::optional<bool> ignore_eos, explain, query_aware, evict_while_prefill, stream, return_progress, cache_prompt,
       pdf_text, image_dedup_weights, reuse_similar, skip_special_tokens, spaces_between_special_tokens,
       include_stop_str_in_output, return_token_ids;
-  std::optional<std::string> kv, reuse, cache_salt, score_after;
+  std::optional<std::string> kv, kv_codec, reuse, cache_salt, score_after;
   std::optional<BudgetText> kv_budget;
   nlohmann::ordered_json response_format;
 };

@@ -49,7 +49,7 @@ TEST(RequestFields, TableCoversEveryMember) {
     f.ignore_eos = f.explain = f.query_aware = f.evict_while_prefill = f.stream = f.return_progress = f.cache_prompt =
         f.pdf_text = f.image_dedup_weights = f.reuse_similar = f.skip_special_tokens = f.spaces_between_special_tokens =
             f.include_stop_str_in_output = f.return_token_ids = true;
-    f.kv = f.reuse = f.cache_salt = "t";
+    f.kv = f.kv_codec = f.reuse = f.cache_salt = "t";
     f.kv_budget = BudgetText{"0.5"};
     f.response_format = 1;
     return f;
@@ -68,7 +68,7 @@ TEST(RequestFields, TableCoversEveryMember) {
   EXPECT_TRUE(f.ignore_eos && f.explain && f.query_aware && f.evict_while_prefill && f.stream && f.return_progress &&
               f.cache_prompt && f.pdf_text && f.image_dedup_weights && f.reuse_similar && f.skip_special_tokens &&
               f.spaces_between_special_tokens && f.include_stop_str_in_output && f.return_token_ids);
-  EXPECT_TRUE(f.kv && f.reuse && f.cache_salt && !f.response_format.is_null());
+  EXPECT_TRUE(f.kv && f.kv_codec && f.reuse && f.cache_salt && !f.response_format.is_null());
 }
 
 TEST(RequestFields, BodyFieldsAreReadFromTheTopLevelOrVlcache) {
@@ -111,6 +111,7 @@ TEST(RequestFields, ErrorsNameTheFieldAndTheExpectedValue) {
   EXPECT_EQ(body_error(R"({"logit_bias": {"x": 1}})"), "logit_bias: expected token ids as names, found \"x\"");
   EXPECT_EQ(body_error(R"({"logit_bias": {"1": 101}})"), "logit_bias.1: expected a number from -100 to 100");
   EXPECT_EQ(body_error(R"({"vlcache": {"explain": 1}})"), "vlcache.explain: expected true or false");
+  EXPECT_EQ(body_error(R"({"vlcache": {"kv_codec": 8}})"), "vlcache.kv_codec: expected a string");
   EXPECT_EQ(body_error(R"({"vlcache": []})"), "vlcache: expected an object");
   EXPECT_EQ(error_of([] {
               read_line_fields({{"min_tokens", -1}});

@@ -239,6 +239,18 @@ class Requests(ProgramTest):
             if more[-1] == "0":
                 self.assertEqual(prefix, [0] * 7)
 
+    def test_each_line_has_its_codec_of_kv(self):
+        long = {"prompt": "Which of these is the total? " * 40}
+        coded, plain, again, unknown, typed, reserved = self.lines(
+            [{**long, "kv_codec": "int8"}, long, {**long, "kv_codec": "int8"}, {**long, "kv_codec": "int7"}, {**long, "kv_codec": 8}, {**long, "kv": "static", "kv_codec": "int8"}])
+        self.assertEqual([a["kv"]["codec"] for a in (coded, plain, again)], ["int8", "bf16", "int8"])
+        self.assertEqual([a["kv"]["coded_bytes_read"] > 0 for a in (coded, plain)], [True, False])
+        self.assertEqual(list(plain["kv"]["bytes_by_codec"]), ["bf16"])
+        self.assertEqual((again["token_ids"], again["cache"]["prefix_tokens"] > 700), (coded["token_ids"], True))
+        self.assertIn("kv_codec: unknown KV codec 'int7'; allowed are", unknown["error"])
+        self.assertIn("kv_codec: expected a string, found 8", typed["error"])
+        self.assertIn("KV policy static reserves slots of values, which cannot become int8", reserved["error"])
+
     def test_compressed_prompts_are_cached_only_on_request(self):
         ask = {"prompt": QUESTION, "images": [str(PAGE)], "kv": "snapkv:w=4", "kv_budget": 0.3}
         for more, found in (((), [0, 0]), (("--cache-exact",), [0, 256])):

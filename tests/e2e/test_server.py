@@ -299,6 +299,30 @@ class Answers(Server):
         self.assertEqual(self.chat(about(PAGE, cache_prompt=False))["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
         self.assertGreater(self.chat(about(PAGE, cache_prompt=True))["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
 
+    def test_a_codec_of_a_request(self):
+        prompt = "Which of these is the total? " * 40
+        def ask(codec=None):
+            more = {} if codec is None else {"kv_codec": codec}
+            answer = self.chat({"messages": [{"role": "user", "content": prompt}], "max_tokens": 2, "temperature": 0, "vlcache": {"explain": True, **more}})
+            return answer["vlcache"]["kv"], answer["vlcache"]["cache"], answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+        plain, _, _ = ask()
+        kv, cache, cached = ask("int8")
+        self.assertEqual((plain["codec"], plain["coded_bytes_read"], kv["codec"]), ("bf16", 0, "int8"))
+        self.assertGreater(kv["coded_bytes_read"], 0)
+        self.assertLess(kv["bytes"], plain["bytes"])
+        self.assertIn("more tokens are in the cache, but computed with KV codec bf16", cache["prefix_reason"])
+        for codec in ("q8_0", None, "auto"):
+            kv, cache, again = ask(codec)
+            self.assertGreater(again, cached + 700, codec)
+            self.assertEqual(kv["codec"], "int8" if codec == "q8_0" else "bf16")
+        metrics = self.call("GET", "/metrics")[1]
+        for codec in ("bf16", "int8"):
+            self.assertRegex(metrics, 'vlcache:kv_codec_bytes{[^}]*codec="%s"} [1-9]' % codec)
+        completion = {"prompt": prompt, "max_tokens": 1, "vlcache": {"kv_codec": "int8"}}
+        self.assertEqual(self.call("POST", "/v1/completions", completion)[1]["vlcache"]["kv"]["codec"], "int8")
+        lines = self.call("POST", "/v1/responses", {"input": prompt, "max_output_tokens": 1, "vlcache": {"kv_codec": "int8"}})[1]
+        self.assertEqual(lines["vlcache"]["kv"]["codec"], "int8")
+
     def test_the_kept_tokens_of_an_image(self):
         ask = lambda **how: self.chat(about(PAGE, vlcache={"explain": True, **how}))["vlcache"]["kv"]
         whole = ask(kv="full")["images"]
@@ -363,6 +387,7 @@ class Errors(Server):
             (url("data:text/html;base64,AAAA"), "messages[0].content[0].image_url", "of an image"), (url("data:image/png;base64,@@@@"), "messages[0].content[0].image_url", "base64"),
             (url("data:image/png;base64,AAAA"), "messages[0].content[0].image_url", ""), (url("data:image/png,x"), "messages[0].content[0].image_url", "in base64"),
             (ask(vlcache={"kv": "snapvk"}), None, "snapkv"), (ask(vlcache={"reuse": "vlcash"}), None, "vlcache"), (ask(vlcache={"kv_budget": []}), "vlcache.kv_budget", "number"),
+            (ask(vlcache={"kv_codec": "f16"}), "kv_codec", "the nearest is bf16; allowed are"), (ask(vlcache={"kv_codec": 8}), "vlcache.kv_codec", "a string"), (ask(vlcache={"kv_codec": "int8", "kv": "static"}), None, "static reserves slots"),
         ):
             with self.subTest(says):
                 status, answer = self.call("POST", "/v1/chat/completions", body)
