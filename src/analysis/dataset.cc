@@ -12,6 +12,8 @@
 namespace vlcache {
 namespace {
 
+using OrderedJson = nlohmann::ordered_json;
+
 constexpr size_t kShownProblems = 3;
 
 std::vector<std::string> right_answers(const JsonObject& o) {
@@ -75,6 +77,14 @@ EvalSample read_sample(const JsonObject& o, const std::filesystem::path& folder,
   return sample;
 }
 
+OrderedJson message(std::string_view role, std::string_view text, size_t n_images) {
+  if (n_images == 0) return {{"role", role}, {"content", text}};
+  OrderedJson content = OrderedJson::array();
+  for (size_t i = 0; i < n_images; ++i) content.push_back({{"type", "image"}});
+  content.push_back({{"type", "text"}, {"text", text}});
+  return {{"role", role}, {"content", std::move(content)}};
+}
+
 }  // namespace
 
 EvalDataset parse_dataset(const std::string& text, const std::filesystem::path& folder, const std::string& file,
@@ -98,6 +108,15 @@ EvalDataset parse_dataset(const std::string& text, const std::filesystem::path& 
 
 EvalDataset load_dataset(const std::filesystem::path& path, const DatasetNeeds& needs) {
   return parse_dataset(read_text_file(path), path.parent_path(), path.string(), needs);
+}
+
+nlohmann::ordered_json conversation(const EvalSample& sample, size_t turn) {
+  OrderedJson messages = OrderedJson::array();
+  for (size_t i = 0; i <= turn; ++i) {
+    messages.push_back(message("user", sample.turns[i].question, i == 0 ? sample.images.size() : 0));
+    if (i < turn) messages.push_back(message("assistant", sample.turns[i].answers[0], 0));
+  }
+  return messages;
 }
 
 }  // namespace vlcache

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -42,5 +43,8 @@ EvalDataset load_dataset(const std::filesystem::path& path, const DatasetNeeds& 
 // The same from text; paths are relative to `folder`, and `where` names the text in errors.
 EvalDataset parse_dataset(const std::string& text, const std::filesystem::path& folder, const std::string& where,
                           const DatasetNeeds& needs);
+
+// The messages that ask the sample's question `turn` after the earlier ones with the data's own answers.
+nlohmann::ordered_json conversation(const EvalSample& sample, size_t turn);
 
 }  // namespace vlcache

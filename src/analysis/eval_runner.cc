@@ -13,30 +13,6 @@
 #include "io/image/image.h"
 
 namespace vlcache {
-namespace {
-
-using OrderedJson = nlohmann::ordered_json;
-
-OrderedJson message(std::string_view role, std::string_view text, size_t n_images) {
-  if (n_images == 0) return {{"role", role}, {"content", text}};
-  OrderedJson content = OrderedJson::array();
-  for (size_t i = 0; i < n_images; ++i) content.push_back({{"type", "image"}});
-  content.push_back({{"type", "text"}, {"text", text}});
-  return {{"role", role}, {"content", std::move(content)}};
-}
-
-// The question of `turn` after the earlier ones with the data's own answers.
-OrderedJson conversation(const EvalSample& sample, size_t turn) {
-  OrderedJson messages = OrderedJson::array();
-  for (size_t i = 0; i <= turn; ++i) {
-    messages.push_back(message("user", sample.turns[i].question, i == 0 ? sample.images.size() : 0));
-    if (i < turn) messages.push_back(message("assistant", sample.turns[i].answers[0], 0));
-  }
-  return messages;
-}
-
-}  // namespace
-
 // The state of one choice in a sample.
 struct EvalRunner::Run {
   const EvalChoice* choice = nullptr;

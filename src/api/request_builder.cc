@@ -146,21 +146,28 @@ GenerateOptions RequestBuilder::options(const RequestFields& fields) const {
 std::optional<KvCodec> RequestBuilder::kv_codec(const RequestFields& fields) const {
   if (!fields.kv_codec) return {};
   try {
-    const Model& model = engine_.model();
-    const KvCodec codec = parse_kv_codec(*fields.kv_codec).codec.value_or(auto_kv_codec(model));
-    kv_shape_of(model, codec);
+    const KvCodec codec = parse_kv_codec(*fields.kv_codec).codec.value_or(engine_.auto_codec());
+    kv_shape_of(engine_.model(), codec);
     return codec;
   } catch (const Error& error) {
     bad_field("kv_codec: " + std::string(error.what()));
   }
 }
 
+std::optional<KvCodec> RequestBuilder::kv_codec(const RequestFields& fields, const Policy& policy) const {
+  const std::optional<KvCodec> codec = kv_codec(fields);
+  const KvCodec taken = codec.value_or(engine_.kv_codec());
+  const bool is_auto = fields.kv_codec ? *fields.kv_codec == "auto" : !engine_.options().kv_codec;
+  if (is_auto && is_coded(taken) && policy.capacity() > 0) return value_codec(engine_.model());
+  check_codec_suits(taken, policy);
+  return codec;
+}
+
 std::vector<Request> RequestBuilder::requests(Prompt prompt, const RequestFields& fields,
                                               const AnswerForms::Form& form) {
   const GenerateOptions options = this->options(fields);
   const PolicyPtr chosen = policy(fields);
-  const std::optional<KvCodec> codec = kv_codec(fields);
-  check_codec_suits(codec.value_or(engine_.kv_codec()), *chosen);
+  const std::optional<KvCodec> codec = kv_codec(fields, *chosen);
   const std::string how = fields.reuse.value_or("auto");
   check_reuse(how);
   ReuseOptions reuse = reuse_.options(how, prompt.images.size());
@@ -187,7 +194,7 @@ std::vector<Request> RequestBuilder::requests(Prompt prompt, const RequestFields
 
 void RequestBuilder::check(const RequestFields& fields) {
   check_options(fields);
-  check_codec_suits(kv_codec(fields).value_or(engine_.kv_codec()), *policy(fields));
+  kv_codec(fields, *policy(fields));
   const ImageOptions options = image_options(fields);
   if (options.dedup) check_takes_dedup(engine_.model().config());
   if (options.video_prune > 0) engine_.media().check_takes_videos();

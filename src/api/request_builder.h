@@ -62,6 +62,9 @@ class RequestBuilder {
   void set_eviction(const RequestFields& fields, Prompt& prompt) const;
   // None: the engine's own. Throws Error(kInput) for a codec that is not known, or that the model cannot have.
   std::optional<KvCodec> kv_codec(const RequestFields& fields) const;
+  // The same under a policy: what auto chooses stays values where the policy reserves its slots. Throws
+  // check_codec_suits() of a codec that was named.
+  std::optional<KvCodec> kv_codec(const RequestFields& fields, const Policy& policy) const;
   // The options of one answer, within the bounds.
   GenerateOptions options(const RequestFields& fields) const;
   void check_counts(const GenerateOptions& options) const;

@@ -66,6 +66,18 @@ TEST(RequestBuilder, CodecOfKv) {
   };
   EXPECT_EQ(codec_of({}), std::nullopt);  // as the engine has it
   EXPECT_EQ(codec_of("auto"), KvCodec::kF32);
+  const auto planned = Engine::load(
+      checkpoint, {.backend = "ref", .dtype = DType::kF32, .auto_codec = KvCodec::kInt8, .kv_memory_bytes = 1 << 20});
+  RequestBuilder by_plan(*planned, reuse, nullptr);
+  EXPECT_EQ(planned->kv_codec(), KvCodec::kInt8);
+  for (const char* policy : {"full", "static"}) {  // which needs values
+    for (const std::optional<std::string> name : {std::optional<std::string>(), {"auto"}, {"f32"}}) {
+      RequestFields fields;
+      fields.kv_codec = name, fields.kv = policy;
+      const auto codec = by_plan.request(planned->prepare_tokens({1, 2}), fields).kv_codec.value_or(KvCodec::kInt8);
+      EXPECT_EQ(codec, name == "f32" || policy == std::string_view("static") ? KvCodec::kF32 : KvCodec::kInt8);
+    }
+  }
   EXPECT_EQ(codec_of("bf16", "static"), KvCodec::kBF16);
   EXPECT_EQ(codec_of("q8_0"), KvCodec::kInt8);
   const std::string allowed = error_of([&] { parse_kv_codec("int7"); });

@@ -75,12 +75,12 @@ std::vector<ImageSpan> find_spans(const Model& model, const Prompt& prompt) {
 
 }  // namespace
 
-KvCodec auto_kv_codec(const Model& model) {
+KvCodec value_codec(const Model& model) {
   return model.compute_dtype() == DType::kF32 ? KvCodec::kF32 : KvCodec::kBF16;
 }
 
 KvShape kv_shape_of(const Model& model, KvCodec codec) {
-  KvShape shape{.layers = {}, .codec = is_coded(codec) ? auto_kv_codec(model) : codec};
+  KvShape shape{.layers = {}, .codec = is_coded(codec) ? value_codec(model) : codec};
   for (const TextLayer& layer : model.config().text.layers) {
     shape.layers.push_back({.n_kv_heads = static_cast<int32_t>(layer.n_kv_heads),
                             .head_dim = static_cast<int32_t>(layer.head_dim),
@@ -147,7 +147,7 @@ void Engine::start(std::unique_ptr<Model> model, const EngineOptions& options) {
     // As the checkpoint has them, where it has values alone.
     if (*choice == WeightChoice::kAuto && model_->weights().stored.format.empty()) *choice = WeightChoice::kDense;
   }
-  kv_shape_ = kv_shape_of(*model_, options.kv_codec.value_or(auto_kv_codec(*model_)));
+  kv_shape_ = kv_shape_of(*model_, options.kv_codec.value_or(auto_codec()));
   const int64_t limit = options.kv_memory_bytes > 0
                             ? options.kv_memory_bytes
                             : default_kv_bytes(usable_memory(), model_->weight_bytes(), options.cache_bytes);
@@ -273,6 +273,15 @@ int64_t Engine::kv_bytes(int64_t n_tokens, const KvShape& shape) const {
                                 n_coded * backend_->kv_page_bytes(layer.coded.value_or(shape.codec), layer.head_dim));
   }
   return bytes;
+}
+
+std::vector<KvCodec> coded_codecs(const TextConfig& text) {
+  std::vector<KvCodec> codecs;
+  for (const KvCodec codec : {KvCodec::kInt8, KvCodec::kK8V4, KvCodec::kInt4}) {
+    const auto fits = [&](const TextLayer& layer) { return layer.n_kv_heads == 0 || has_codes(codec, layer.head_dim); };
+    if (std::ranges::all_of(text.layers, fits)) codecs.push_back(codec);
+  }
+  return codecs;
 }
 
 void check_codec_suits(KvCodec codec, const Policy& policy) {

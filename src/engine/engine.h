@@ -36,10 +36,12 @@ struct EngineOptions {
   WeightForms weights;              // which matrices are quantised when they are loaded
   Calibration calibration;          // and by what their errors are weighed; default: by nothing
   PackedCacheOptions packed;        // where the result is stored for the next start; default: nowhere
-  std::optional<KvCodec> kv_codec;  // default of requests; none: bf16, f32 when computing in f32
-  int32_t prefill_chunk = 512;      // rows of a step at most
-  int64_t cache_bytes = 0;          // of caches beyond running requests; 0: none
-  int64_t kv_memory_bytes = 0;      // limit of the page pool; 0: as in memory_plan.h
+  std::optional<KvCodec> kv_codec;  // default of requests; none: auto_codec
+  // The codec named auto; none: bf16, f32 when computing in f32.
+  std::optional<KvCodec> auto_codec;
+  int32_t prefill_chunk = 512;  // rows of a step at most
+  int64_t cache_bytes = 0;      // of caches beyond running requests; 0: none
+  int64_t kv_memory_bytes = 0;  // limit of the page pool; 0: as in memory_plan.h
   // Storage of images' KV and embeddings beyond the process, searched in this order.
   std::vector<std::shared_ptr<KvTier>> tiers;
   int32_t cache_admit = 1;                          // an image is stored there from this use on
@@ -70,11 +72,13 @@ struct PromptLimits {
 // What a head's size must be a multiple of, so that its pages can become codes of this codec.
 constexpr int64_t head_multiple(KvCodec codec) { return codec == KvCodec::kInt8 ? 4 : 8; }
 constexpr bool has_codes(KvCodec codec, int64_t head_dim) { return head_dim % head_multiple(codec) == 0; }
+// The coded codecs that all its pages can have, the one of most bits first.
+std::vector<KvCodec> coded_codecs(const TextConfig& text);
 // The KV of a model under a codec: if that is one of codes, of full pages, which are written as values of the compute
 // dtype. Throws Error(kUnsupported) if heads of the model's size cannot have them.
 KvShape kv_shape_of(const Model& model, KvCodec codec);
-// The codec named auto: the values of the compute dtype.
-KvCodec auto_kv_codec(const Model& model);
+// The codec of values of the compute dtype.
+KvCodec value_codec(const Model& model);
 // Throws Error(kInput) if the policy reserves its slots (Policy::capacity), which pages of codes cannot be.
 void check_codec_suits(KvCodec codec, const Policy& policy);
 
@@ -94,6 +98,7 @@ class Engine {
   // The codec of requests that name none, and the shape of KV under it.
   KvCodec kv_codec() const { return kv_shape_.full_codec(); }
   const KvShape& kv_shape() const { return kv_shape_; }
+  KvCodec auto_codec() const { return options_.auto_codec.value_or(value_codec(*model_)); }
   double load_ms() const { return load_ms_; }
   bool has_tokenizer() const { return tokenizer_ != nullptr; }
   const Tokenizer& tokenizer() const;  // CHECKs that there is one

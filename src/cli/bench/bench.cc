@@ -13,6 +13,7 @@
 #include "cli/bench/bench_page.h"
 #include "cli/bench/bench_report.h"
 #include "cli/bench/bench_runner.h"
+#include "cli/flags/codec_flags.h"
 #include "cli/terminal/progress.h"
 
 namespace vlcache {

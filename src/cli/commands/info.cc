@@ -9,6 +9,7 @@
 #include "api/reuse_choice.h"
 #include "base/format.h"
 #include "base/os/machine.h"
+#include "cli/flags/codec_flags.h"
 #include "cli/flags/command.h"
 #include "engine/answer_text.h"
 #include "engine/memory_plan.h"
@@ -282,10 +283,7 @@ int64_t kv_bytes(const Found& found, KvCodec codec) {
 // The codecs that the model's pages may have.
 std::vector<KvCodec> kv_codecs(const Found& found) {
   std::vector<KvCodec> codecs{KvCodec::kBF16, KvCodec::kF32};
-  for (const KvCodec codec : {KvCodec::kInt8, KvCodec::kK8V4, KvCodec::kInt4}) {
-    const auto fits = [&](const TextLayer& layer) { return layer.n_kv_heads == 0 || has_codes(codec, layer.head_dim); };
-    if (std::ranges::all_of(found.config.text.layers, fits)) codecs.push_back(codec);
-  }
+  for (const KvCodec codec : coded_codecs(found.config.text)) codecs.push_back(codec);
   return codecs;
 }
 
@@ -303,8 +301,10 @@ void print_info_json(const Found& found, const InfoFlags& flags) {
   const WeightForms forms = weight_forms(flags.model);
   nlohmann::ordered_json by_codec = nlohmann::ordered_json::object();
   for (const KvCodec codec : kv_codecs(found)) by_codec[std::string(kv_codec_name(codec))] = kv_bytes(found, codec);
-  const KvCodec kv_codec = joined_kv_codec(flags.model.kv_codec, flags.model.kv_dtype)
-                               .value_or(found.compute == DType::kF32 ? KvCodec::kF32 : KvCodec::kBF16);
+  const std::optional<KvCodec> asked = joined_kv_codec(flags.model.kv_codec, flags.model.kv_dtype);
+  const KvCodec values = found.compute == DType::kF32 ? KvCodec::kF32 : KvCodec::kBF16;
+  const KvCodec kv_codec =
+      asked ? *asked : planned_codec(flags.model, found.checkpoint, found.compute).codec.value_or(values);
   nlohmann::ordered_json json{{"architecture", found.config.model_type},
                               {"parameters", weights.n_parameters},
                               {"stored_bytes", found.stored_bytes},
@@ -363,6 +363,7 @@ void run(const InfoFlags& flags) {
   describe_codes(coded, found.compute);
   if (const auto print = fingerprint(found)) line("fingerprint", *print);
   describe_costs(found, flags.model.prefill_chunk);
+  line("--kv-codec auto", planned_codec(flags.model, found.checkpoint, found.compute).reason);
   describe_texts(found.checkpoint, found.config);
   describe_memory(flags.model, found.listing.weights);
   if (found.config.vision) describe_reuse(flags.model, found.checkpoint);

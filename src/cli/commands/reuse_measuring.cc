@@ -14,9 +14,6 @@ namespace {
 using Line = MeasuredCases::Line;
 
 constexpr std::array kLevels{0.0, .01, .02, .05, .1, .3, 1.0};  // of profiles
-constexpr int32_t kOtherChunk = 100, kSmallerChunk = 48;        // no multiples of tiles and pages; the latter if
-                                                                // --prefill-chunk is not above the former
-constexpr size_t kTogether = 3;
 // Lower instruction sets get as long as all full answers took, and this at least.
 constexpr double kLeastMs = 20000;
 
@@ -43,6 +40,11 @@ bool is_measurement(const Line& line) {
 std::string looking_of(const std::string& name) { return name + ", looking"; }
 
 }  // namespace
+
+int32_t other_chunk(const ModelFlags& flags) {
+  constexpr int32_t kOther = 100, kSmaller = 48;
+  return flags.prefill_chunk > kOther ? kOther : kSmaller;
+}
 
 MeasuredCases::MeasuredCases(std::filesystem::path path, const Line& settings) : path_(std::move(path)) {
   std::ifstream old(path_);
@@ -151,7 +153,7 @@ void ReuseMeasuring::count_way(const std::string& way, double budget_ms, ReuseTu
 
 void ReuseMeasuring::measure_floor(const ModelFlags& flags, const Checkpoint& checkpoint) {
   constexpr double kNoBudget = 1e300;
-  const int32_t chunk = flags.prefill_chunk > kOtherChunk ? kOtherChunk : kSmallerChunk;
+  const int32_t chunk = other_chunk(flags);
   const std::string chunked = format("chunks of %d", chunk), together = format("batches of %zu", kTogether);
   ways_ = {chunked, together};
   count_way(chunked, kNoBudget, tuner_, 1, chunk);
@@ -164,7 +166,7 @@ void ReuseMeasuring::measure_floor(const ModelFlags& flags, const Checkpoint& ch
     progress_.update("loading for " + way, 0, 1);
     ModelFlags lower = flags;
     lower.cache = {};
-    EngineOptions options = engine_options(lower);
+    EngineOptions options = engine_options(lower, checkpoint);
     options.backend_options.max_isa = isa;
     options.cache_bytes = 0;
     const std::unique_ptr<Engine> engine = Engine::load(checkpoint, options);

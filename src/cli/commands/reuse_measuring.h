@@ -41,6 +41,10 @@ class MeasuredCases {
   std::ofstream file_;
 };
 
+// Ways of the noise floor: another prefill chunk, no multiple of tiles and pages, and batches of so many.
+int32_t other_chunk(const ModelFlags& flags);
+inline constexpr size_t kTogether = 3;
+
 class ReuseMeasuring {
  public:
   // All must outlive this.

@@ -52,7 +52,7 @@ void tune_heads(const HeadFlags& flags) {
 
 void add_tune_command(const Command& app) {
   const Command tune =
-      app.add_command("tune", "Measure a model and write the files that --kv razor, --kv duo and --reuse auto read");
+      app.add_command("tune", "Measure a model and write the files that --kv razor, --kv duo, --reuse auto and --kv-codec auto read");
   tune.require_command();
   auto flags = std::make_shared<HeadFlags>();
   const Command command = tune.add_command(
@@ -69,6 +69,7 @@ void add_tune_command(const Command& app) {
   command.footer("Example: vlcache tune heads -m models/tinydoc && vlcache run -m models/tinydoc --kv duo \"Hello\"");
   command.run([flags] { tune_heads(*flags); });
   add_tune_reuse_command(tune);
+  add_tune_codec_command(tune);
 }
 
 }  // namespace vlcache

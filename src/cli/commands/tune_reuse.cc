@@ -67,7 +67,7 @@ std::string digest_of(const std::vector<ReuseCase>& cases) {
 
 // Loads with a bar from the start on.
 std::unique_ptr<Engine> load(const ModelFlags& flags, const Checkpoint& checkpoint, Progress& progress) {
-  EngineOptions options = engine_options(flags);
+  EngineOptions options = engine_options(flags, checkpoint);
   options.progress = [&](int64_t done, int64_t total) { progress.update("loading", done, total); };
   options.packed.say = [&, say = options.packed.say](const std::string& line) {
     progress.pause();

@@ -19,6 +19,7 @@
 #include "base/os/signals.h"
 #include "base/os/threads.h"
 #include "cli/flags/calibrate_flag.h"
+#include "cli/flags/codec_flags.h"
 #include "cli/flags/model_path.h"
 #include "cli/flags/packed_flags.h"
 #include "cli/terminal/progress.h"
@@ -79,15 +80,6 @@ void add_model_dir(const Command& command, std::string& model_dir, std::string& 
       .share_environment();
 }
 
-std::string fault_of_codec(const std::string& name) {
-  try {
-    parse_kv_codec(name);
-    return "";
-  } catch (const Error& error) {
-    return error.what();
-  }
-}
-
 namespace {
 
 void add_policy_flags(const Command& command, ModelFlags& flags) {
@@ -136,18 +128,7 @@ void add_model_flags(const Command& command, ModelFlags& flags, const ModelFlagS
            "without AMX, and less exact; auto: at least 15 bits")
       .one_of({"auto", "int8"})
       .show_default();
-  command
-      .add(
-          "--kv-codec", flags.kv_codec,
-          "Form of the KV cache. int8, k8v4, int4: full pages become codes of 8 bits, of 8 for K and 4 for V, or of 4, "
-          "which attention reads as they are: about 52, 40 or 28 % of the memory, an answer close to the exact one "
-          "(docs/codecs.md); bf16, f32: values; auto: bf16, or f32 with --dtype f32")
-      .value_name("auto|bf16|f32|int8|k8v4|int4")
-      .check(fault_of_codec)
-      .show_default();
-  command.add("--kv-dtype", flags.kv_dtype, "An older form of --kv-codec")
-      .one_of({"auto", "f32", "bf16"})
-      .show_default();
+  add_codec_flags(command, flags);
   if (set.policy) add_policy_flags(command, flags);
   command
       .add("--kv-memory", flags.kv_memory,
@@ -262,6 +243,18 @@ EngineOptions engine_options(const ModelFlags& flags) {
   return options;
 }
 
+EngineOptions engine_options(const ModelFlags& flags, const Checkpoint& checkpoint) {
+  EngineOptions options = engine_options(flags);
+  const DType dtype = compute_dtype_of(Model::read_config(checkpoint), options.dtype);
+  const PlannedCodec planned = planned_codec(flags, checkpoint, dtype);
+  options.auto_codec = planned.codec;
+  if (!options.kv_codec && !planned.fault.empty()) {
+    std::fprintf(stderr, "vlcache: warning: KV is kept as values, because %s is not followed: %s\n",
+                 std::string(kKvCodecPlanName).c_str(), planned.fault.c_str());
+  }
+  return options;
+}
+
 void make_folder_of(const std::filesystem::path& path) {
   std::error_code error;
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
@@ -346,7 +339,12 @@ std::unique_ptr<Engine> load_engine(const ModelFlags& flags, const Checkpoint& c
       if (codec) check_codec_suits(*codec, *policy);
     }
   }
-  EngineOptions options = engine_options(flags);
+  EngineOptions options = engine_options(flags, checkpoint);
+  for (const PolicyPtr& policy : policies) {
+    if (options.kv_codec || !options.auto_codec || policy->capacity() == 0) continue;
+    std::fprintf(stderr, "KV is kept as values: %s reserves its slots\n", policy->name().c_str());
+    options.auto_codec.reset();
+  }
   TierWarnings at_start;
   (warnings != nullptr ? *warnings : at_start).watch(options.tiers);
   ProgressBar bar("loading");

@@ -55,9 +55,6 @@ struct ModelFlagSet {
 };
 void add_model_flags(const Command& command, ModelFlags& flags, const ModelFlagSet& set = {});
 
-// The fault of a name for --kv-codec; "": none.
-std::string fault_of_codec(const std::string& name);
-
 // The forms of weights that the flags ask for.
 WeightForms weight_forms(const ModelFlags& flags);
 
@@ -66,6 +63,9 @@ std::string weights_form(const ModelFlags& flags, const Checkpoint& checkpoint);
 
 // Checks the flags, sets the number of threads and returns the engine's options (without progress).
 EngineOptions engine_options(const ModelFlags& flags);
+// The same for a model, whose kv_codec.json says what `auto` is for KV; if that is not followed, a line on stderr says
+// why.
+EngineOptions engine_options(const ModelFlags& flags, const Checkpoint& checkpoint);
 
 // The longest time that a command uses at its end to store the KV of prompts for later runs.
 inline constexpr std::chrono::seconds kSaveTime{30};
@@ -133,6 +133,7 @@ void add_cache_command(const Command& app);
 void add_simulate_command(const Command& app);
 void add_tune_command(const Command& app);
 void add_tune_reuse_command(const Command& tune_command);
+void add_tune_codec_command(const Command& tune_command);
 void add_verify_command(const Command& app);
 
 }  // namespace vlcache

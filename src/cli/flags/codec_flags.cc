@@ -1,0 +1,66 @@
+#include "cli/flags/codec_flags.h"
+
+#include "api/kv_codec_choice.h"
+#include "base/error.h"
+#include "base/json.h"
+
+namespace vlcache {
+
+std::string fault_of_codec(const std::string& name) {
+  try {
+    parse_kv_codec(name);
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+void add_codec_flags(const Command& command, ModelFlags& flags) {
+  command
+      .add(
+          "--kv-codec", flags.kv_codec,
+          "Form of the KV cache. int8, k8v4, int4: full pages become codes of 8 bits, of 8 for K and 4 for V, or of 4, "
+          "which attention reads as they are: about 52, 40 or 28 % of the memory, an answer close to the exact one "
+          "(docs/codecs.md); bf16, f32: values; auto: what `tune codec` has measured for this model, else values in "
+          "bf16, or in f32 with --dtype f32")
+      .value_name("auto|bf16|f32|int8|k8v4|int4")
+      .check(fault_of_codec)
+      .show_default();
+  command.add("--kv-dtype", flags.kv_dtype, "An older form of --kv-codec")
+      .one_of({"auto", "f32", "bf16"})
+      .show_default();
+}
+
+PlannedCodec planned_codec(const ModelFlags& flags, const Checkpoint& checkpoint, DType dtype) {
+  const std::string values = dtype == DType::kF32 ? "f32" : "bf16";
+  const std::filesystem::path path = checkpoint.companion(kKvCodecPlanName);
+  PlannedCodec planned;
+  try {
+    const KvCodecPlan plan = parse_kv_codec_plan(read_text_file(path), path.string());
+    planned.fault =
+        obstacle_to(plan, {checkpoint.fingerprint(), weights_form(flags, checkpoint), std::string(dtype_name(dtype))});
+    if (!planned.fault.empty()) {
+      planned.fault = path.string() + ": " + planned.fault;
+    } else if (is_coded(plan.codec)) {
+      const CodecRule rule(plan.margin);
+      planned.codec = plan.codec;
+      planned.reason =
+          codec_words(kv_codec_name(plan.codec), plan.evidence, judge(plan.evidence, plan.floor, rule), rule) + " (" +
+          path.string() + ")";
+      return planned;
+    } else {
+      planned.reason = values + ": no codec stays within the noise of the arithmetic (" + path.string() + ")";
+      return planned;
+    }
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kNotFound) {
+      planned.reason = values + "; `vlcache tune codec` measures whether fewer bits give the same answers";
+      return planned;
+    }
+    planned.fault = error.what();
+  }
+  planned.reason = values + "; not followed: " + planned.fault;
+  return planned;
+}
+
+}  // namespace vlcache
