@@ -32,7 +32,7 @@ class CodecTuner {
   struct Way {
     std::optional<KvCodec> codec;  // none: KV stays values
     int32_t prefill_chunk = 0;     // 0: the engine's
-    size_t n_together = 1;        // copies in one batch; the first is compared
+    size_t n_together = 1;         // copies in one batch; the first is compared
   };
   TokenDivergences compare(const EvalSample& sample, const Text& text, const Way& way);
 

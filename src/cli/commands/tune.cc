@@ -51,8 +51,8 @@ void tune_heads(const HeadFlags& flags) {
 }  // namespace
 
 void add_tune_command(const Command& app) {
-  const Command tune =
-      app.add_command("tune", "Measure a model and write the files that --kv razor, --kv duo, --reuse auto and --kv-codec auto read");
+  const Command tune = app.add_command(
+      "tune", "Measure a model and write the files that --kv razor, --kv duo, --reuse auto and --kv-codec auto read");
   tune.require_command();
   auto flags = std::make_shared<HeadFlags>();
   const Command command = tune.add_command(
