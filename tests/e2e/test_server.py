@@ -307,16 +307,16 @@ class Answers(Server):
             return answer["vlcache"]["kv"], answer["vlcache"]["cache"], answer["usage"]["prompt_tokens_details"]["cached_tokens"]
         plain, _, _ = ask()
         kv, cache, cached = ask("int8")
-        self.assertEqual((plain["codec"], plain["coded_bytes_read"], kv["codec"]), ("bf16", 0, "int8"))
+        self.assertEqual((plain["codec"], plain["coded_bytes_read"], kv["codec"]), ("f32", 0, "int8"))
         self.assertGreater(kv["coded_bytes_read"], 0)
         self.assertLess(kv["bytes"], plain["bytes"])
-        self.assertIn("more tokens are in the cache, but computed with KV codec bf16", cache["prefix_reason"])
+        self.assertIn("more tokens are in the cache, but computed with KV codec f32", cache["prefix_reason"])
         for codec in ("q8_0", None, "auto"):
             kv, cache, again = ask(codec)
             self.assertGreater(again, cached + 700, codec)
-            self.assertEqual(kv["codec"], "int8" if codec == "q8_0" else "bf16")
-        metrics = self.call("GET", "/metrics")[1]
-        for codec in ("bf16", "int8"):
+            self.assertEqual(kv["codec"], "int8" if codec == "q8_0" else "f32")
+        metrics = self.call("GET", "/metrics")[1].decode()
+        for codec in ("f32", "int8"):
             self.assertRegex(metrics, 'vlcache:kv_codec_bytes{[^}]*codec="%s"} [1-9]' % codec)
         completion = {"prompt": prompt, "max_tokens": 1, "vlcache": {"kv_codec": "int8"}}
         self.assertEqual(self.call("POST", "/v1/completions", completion)[1]["vlcache"]["kv"]["codec"], "int8")
