@@ -251,6 +251,7 @@ TEST(CodecOfRequest, ImagesAreReusedUnderTheSameCodecAlone) {
   }
   EXPECT_EQ(entries[0].kv_bytes, bytes);
   EXPECT_GT(engine->kv().images().drop(first.key), bytes);
+  engine->kv().tiers()->flush(kNoDeadline);
   EXPECT_EQ(show(KvCodec::kBF16, "Fifth <image>?").reason, "first use");
   // Tiers, too, have it by codec; a drop erases all of them, whether the process has used them or not.
   const auto restart = [&] {
@@ -262,7 +263,7 @@ TEST(CodecOfRequest, ImagesAreReusedUnderTheSameCodecAlone) {
   EXPECT_EQ(show(KvCodec::kBF16, "Seventh <image>?").source, Source::kTier);
   restart();
   engine->kv().images().drop(first.key);
-  restart();
+  restart();  // after the erasure
   const CacheReport::Image erased = show(KvCodec::kBF16, "Eighth <image>?");
   EXPECT_EQ(erased.source, Source::kComputed);
   EXPECT_EQ(erased.encoder, CacheReport::Image::Encoder::kComputed);
