@@ -51,6 +51,12 @@ void lay_out(const KeepPlan::Head& plan, int64_t head_dim, std::span<const Place
   }
 }
 
+// Before slots leave a head: no sequence continues among those that are left, and rows of fewer slots see the codes of
+// pages that are codes already, whether values were kept for a place or not.
+void drop_values(PageTable& pages, int32_t head) {
+  for (int32_t i = 0; i < pages.n_pages(head) && pages.any_coded(); ++i) pages.drop_born(head, i);
+}
+
 // K and V of every merge, [merges, 2, head_dim] f32: weighted sums of the sources.
 std::vector<float> read_merges(Backend& backend, const KvView& view, int32_t head,
                                std::span<const KeepPlan::Merge> merges) {
@@ -144,6 +150,7 @@ void KvCache::sweep() {
   for_each_head([&](Layer& layer, int32_t head) {
     if (!lay_out(layer, head)) return;
     in_step_ = false;
+    drop_values(layer.pages, head);
     mark_copies(layer, head);
     move_slots(layer, head);
     layer.slots.gather(head, moves_.kept);
@@ -184,6 +191,7 @@ void KvCache::compact_head(Layer& layer, int32_t head, const KeepPlan::Head& pla
   for (const Placed& p : placed) merges.push_back(p.merge < 0 ? nullptr : &plan.merges[at(p.merge)]);
 
   lay_out(plan, d, placed, moves_);
+  if (std::ssize(placed) < layer.slots.n_slots(head)) drop_values(layer.pages, head);
   mark_copies(layer, head);
   move_slots(layer, head);
   layer.slots.gather(head, moves_.kept, merges);

@@ -129,6 +129,33 @@ TEST_F(PageCodes, PlacesAreKept) {
   EXPECT_EQ(forms(cache).substr(0, 12), "vccccccccccc");
 }
 
+// After an eviction rows see what they would see without places: a page that has become codes is codes to all of them.
+TEST_F(PageCodes, EvictionsEndPlaces) {
+  for (const bool by_sweep : {false, true}) {
+    KvCache cache = make(), without = make();
+    cache.keep_place(700);
+    for (KvCache* c : {&cache, &without}) compute(*c, 0, 800, 800);
+    EXPECT_EQ(forms(cache), "vcccccbbbbavv");
+    for (KvCache* c : {&cache, &without}) {
+      KeepPlan plan;
+      plan.layers.resize(kLayers, std::vector<KeepPlan::Head>(kHeads));
+      for (int32_t l = 0; l < kLayers; ++l) {
+        for (int32_t h = 0; h < kHeads; ++h) {
+          plan.layers[static_cast<size_t>(l)][static_cast<size_t>(h)].keep = range(0, 720);
+          for (int32_t slot = 720; slot < 800 && by_sweep; ++slot) c->hide(l, h, slot);
+        }
+      }
+      if (by_sweep) {
+        c->sweep();
+      } else {
+        c->compact(plan);
+      }
+    }
+    EXPECT_EQ(forms(cache), forms(without));
+    expect_equal(cache, without);
+  }
+}
+
 // A cache that begins with another's pages sees the same; only the forms that it sees are shared.
 TEST_F(PageCodes, SharesPagesInTheFormsThatItSees) {
   KvCache cache = make();
