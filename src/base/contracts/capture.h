@@ -35,7 +35,8 @@ struct CaptureRequest {
   uint64_t gumbel_seed = 0;  // != 0: of softmax(logits + gumbel_noise) instead of A
 
   // Over the last `window` prompt tokens, or as many of them as this request computes itself; and over `ahead` tokens
-  // of a draft of the answer, which are computed after the prompt and then discarded.
+  // of a draft of the answer, which are computed after the prompt and then discarded. Where KV pages become codes, rows
+  // are reduced before values that they see are freed: sums fit kMean or kSum, maxima kMax.
   int32_t window = 0;
   int32_t ahead = 0;
   bool window_queries = false;  // keep their rotated queries

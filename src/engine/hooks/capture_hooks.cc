@@ -78,7 +78,10 @@ bool CaptureHooks::after_attention(int layer_index, const Observed& observed, st
   if (capture_.request.future > 0) add_moments(layer_index, observed, observed.tokens[static_cast<size_t>(n_old)]);
   if (capture_.request.window > 0 && capture_.request.replay.piece == 0) {
     keep_window(layer_index, observed, n_old);
-    if (observed.tokens.back() == n_prompt_ - 1) sum_window(layer_index, observed);
+    const bool complete = observed.tokens.back() == n_prompt_ - 1;
+    if (complete || codes_change(windows_[static_cast<size_t>(layer_index)], observed)) {
+      sum_window(layer_index, observed);
+    }
   }
   return false;  // all rows continue
 }
@@ -210,23 +213,41 @@ void CaptureHooks::copy_queries(Window& window, const Observed& observed) const 
                        window.queries.slice_rows(end - n, end).view({n, q.row_size()}));
 }
 
-// The window is complete: sums what those of its rows that were computed attend to.
+// Whether the next row sees pages as codes that the window's first row that is not summed sees as values: these are
+// freed after this step.
+bool CaptureHooks::codes_change(const Window& window, const Observed& observed) {
+  const KvView& view = observed.views.back();
+  const auto first = static_cast<size_t>(window.n_summed);
+  if (view.born == nullptr || first == window.places.size()) return false;
+  const int32_t n_rows = view.n_slots[0] - window.n_seen[first] + 1;  // from it on
+  const std::span<const int32_t> lengths(view.n_slots, static_cast<size_t>(view.n_kv_heads));
+  return std::ranges::any_of(lengths, [&](int32_t n) { return coded_end(n) != coded_end(n - n_rows); });
+}
+
+// Sums what the rows of the window attend to that were computed and are not summed: all of them where pages stay
+// values.
 void CaptureHooks::sum_window(int layer_index, const Observed& observed) {
   LayerCapture& layer = capture_.layers[static_cast<size_t>(layer_index)];
   Window& window = windows_[static_cast<size_t>(layer_index)];
   const KvView& view = observed.views.back();
-  layer.window_queries = window.queries.slice_rows(0, static_cast<int64_t>(window.places.size()));
+  const int64_t begin = window.n_summed, end = std::ssize(window.places);
+  layer.window_queries = window.queries.slice_rows(0, end);
   layer.window_places = window.places;
+  if (begin == end) return;
   n_after_.clear();
-  for (const int32_t seen : window.n_seen) n_after_.push_back(view.n_slots[0] - seen);
+  for (int64_t i = begin; i < end; ++i) n_after_.push_back(view.n_slots[0] - window.n_seen[static_cast<size_t>(i)]);
   AttentionStats stats = window_stats(observed);
   stats.n_after = n_after_.data();
-  if (!window.weights.empty()) stats.row_weight = window.weights.data();
-  if (!window.lse.empty())
-    stats.lse = Tensor(window.lse.data(), DType::kF32, {layer.window_queries.rows(), observed.q.dim(1)});
-  const AttentionArgs args{.scale = observed.scale, .window = observed.window, .positions = window.places.data()};
-  backend_.attention_stats(layer.window_queries, view, args, stats);
+  if (!window.weights.empty()) stats.row_weight = window.weights.data() + begin;
+  if (!window.lse.empty()) {
+    const int64_t n_heads = observed.q.dim(1);
+    stats.lse = Tensor(window.lse.data() + begin * n_heads, DType::kF32, {end - begin, n_heads});
+  }
+  const AttentionArgs args{
+      .scale = observed.scale, .window = observed.window, .positions = window.places.data() + begin};
+  backend_.attention_stats(layer.window_queries.slice_rows(begin, end), view, args, stats);
   join_window(stats, most_slots(view), layer);
+  window.n_summed = static_cast<int32_t>(end);
 }
 
 // Drafted tokens are rows of the window that are computed one by one (or again together, of a request that was

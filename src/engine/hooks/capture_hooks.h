@@ -32,6 +32,7 @@ class CaptureHooks final : public LayerHooks {
     std::vector<int32_t> n_seen;  // slots of head 0 up to and with the row's own
     std::vector<float> weights;   // empty: 1
     std::vector<float> lse;       // [rows, H]
+    int32_t n_summed = 0;         // of the rows
     int32_t next_token = 0;       // the first that has not been counted
     Tensor queries;               // [window + ahead, H, d], not all of them filled
   };
@@ -41,6 +42,7 @@ class CaptureHooks final : public LayerHooks {
   void keep_window(int layer, const Observed& observed, int64_t n_old);
   void keep_replayed(int layer, const Observed& observed, int64_t n_old);
   void copy_queries(Window& window, const Observed& observed) const;
+  static bool codes_change(const Window& window, const Observed& observed);
   void sum_window(int layer, const Observed& observed);
   void sum_draft(int layer, const Observed& observed, int64_t n_old);
   void sum_replay(int layer, const Observed& observed, int64_t n_old);
