@@ -31,20 +31,23 @@ bool BudgetedPrefixes::keep(std::span<const Element> key, double cost, FunctionR
   int64_t total = 0;
   std::vector<int64_t> bytes_before;  // [end]
   for (; end < n_pages; ++end) {
-    const int64_t more = bytes(end);
-    if (total + more > budget_.max_bytes()) break;
+    const int64_t own = bytes(end);
+    if (total + own > budget_.max_bytes()) break;
     bytes_before.push_back(total);
-    total += more;
+    total += own;
   }
   key = key.first(std::min(key.size(), static_cast<size_t>(end) * static_cast<size_t>(page_size_)));
   const int64_t n_known = tree_.n_common(key);
   if (n_known == std::ssize(key)) return false;
   const auto begin = static_cast<int32_t>(n_known / page_size_);
   const PrefixTree::Pin pin = tree_.pin(key.first(static_cast<size_t>(begin) * page_size_));  // the preceding pages
-  if (!budget_.make_room(total - bytes_before[static_cast<size_t>(begin)])) return false;
+  const int64_t more = total - bytes_before[static_cast<size_t>(begin)];
+  if (!budget_.make_room(more)) return false;
   std::vector<PageGroup> groups(static_cast<size_t>(end), -1);
   for (int32_t i = begin; i < end; ++i) groups[static_cast<size_t>(i)] = make(i);
-  tree_.insert(key, groups, cost * page_size_, /*asks=*/false);
+  // The clock divides by page_bytes_: pages that take fewer bytes are worth as much more.
+  const double mean_bytes = static_cast<double>(more) / (end - begin);
+  tree_.insert(key, groups, cost * page_size_ * static_cast<double>(page_bytes_) / mean_bytes, /*asks=*/false);
   for (int32_t i = begin; i < end; ++i) owner_.release(groups[static_cast<size_t>(i)]);  // the tree holds them
   return true;
 }

@@ -83,6 +83,20 @@ TEST_F(CodedPrefixes, AShorterPromptAddsItsEnd) {
 }
 
 // Random prompts under a budget that holds a few of them, and under none.
+// A prefix of fewer bytes is worth more for each of them.
+TEST_F(CodedPrefixes, EvictionCountsTheBytesOfTheForms) {
+  const auto stored = [this] {
+    set_budget(int64_t{64} << 20);
+    ask(Key(3000, 1));
+    return std::pair(prefixes_->least_priority(), static_cast<double>(prefixes_->bytes()));
+  };
+  const auto [coded, coded_bytes] = stored();
+  for (KvLayerShape& layer : shape_.layers) layer.coded.reset();
+  const auto [values, values_bytes] = stored();
+  EXPECT_LT(coded_bytes, 0.5 * values_bytes);
+  EXPECT_NEAR(coded / values, values_bytes / coded_bytes, 1e-9);
+}
+
 TEST_F(CodedPrefixes, TheBudgetIsNeverExceeded) {
   for (const int64_t n_groups : {0, 3, 16}) {
     set_budget(n_groups * value_bytes() + 100);
