@@ -23,7 +23,7 @@ int32_t first_row(const Prompt& prompt) {
   return first;
 }
 
-// Whether the row's next token is one of text: the distribution over what follows within an image says nothing.
+// Whether the row's next token is text: within an image the distribution means nothing.
 bool precedes_text(const Prompt& prompt, int32_t row) {
   return std::ranges::none_of(prompt.spans,
                               [&](const ImageSpan& span) { return span.begin <= row + 1 && row + 1 < span.end; });

@@ -32,7 +32,7 @@ class CaptureHooks final : public LayerHooks {
     std::vector<int32_t> n_seen;  // slots of head 0 up to and with the row's own
     std::vector<float> weights;   // empty: 1
     std::vector<float> lse;       // [rows, H]
-    int32_t n_summed = 0;         // of the rows
+    int32_t n_summed = 0;         // rows so far
     int32_t next_token = 0;       // the first that has not been counted
     Tensor queries;               // [window + ahead, H, d], not all of them filled
   };

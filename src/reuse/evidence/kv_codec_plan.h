@@ -1,4 +1,4 @@
-// KvCodecPlan (kv_codec.json): the codec of KV pages that `auto` takes for a model, as `tune codec` has measured it.
+// KvCodecPlan (kv_codec.json): the codec of KV pages named `auto` for a model, by the measurement of `tune codec`.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,9 @@ struct KvCodecPlan {
   std::string model;                             // ModelFiles::fingerprint
   std::string weights;                           // Model::weights_form of the model that was measured
   std::string dtype;                             // in which it computed
-  double margin = 0.01;                          // of likeliest tokens that may change beyond the floor
+  double margin = 0.01;                          // share of likeliest tokens that may change beyond the floor
   KvCodec codec = KvCodec::kBF16;                // bf16 or f32: pages stay values
-  CodecEvidence evidence;                        // of a coded `codec`
+  CodecEvidence evidence;                        // measured with a coded `codec`
   std::map<std::string, CodecEvidence> floor;    // the same computed in other ways, all pages values
   std::map<std::string, CodecEvidence> refused;  // codecs with fewer bits, which were measured too
 };
@@ -33,7 +33,7 @@ struct KvCodecPlan {
 struct CodecRule {
   explicit CodecRule(double margin) : top{.margin = margin} {}
 
-  GateRule top;              // of likeliest tokens
+  GateRule top;              // for likeliest tokens
   double kl_margin = 0.001;  // by how much the mean divergence may pass the largest of the floor, nats per token
   int64_t fewest_tokens = 2000;
 };
@@ -48,7 +48,7 @@ CodecVerdict judge(const CodecEvidence& evidence, const std::map<std::string, Co
                    const CodecRule& rule);
 
 // "int8: 2043 of 2048 likeliest tokens stayed the same, at most 0.51 % change (95 %), 1.2 % may; mean divergence
-// 0.0009, 0.0021 may", without a full stop. `name`: what was measured.
+// 0.0009, 0.0021 may", without a full stop. `name` begins it.
 std::string codec_words(std::string_view name, const CodecEvidence& evidence, const CodecVerdict& verdict,
                         const CodecRule& rule);
 
