@@ -71,7 +71,7 @@ TEST(RequestBuilder, CodecOfKv) {
   RequestBuilder by_plan(*planned, reuse, nullptr);
   EXPECT_EQ(planned->kv_codec(), KvCodec::kInt8);
   for (const char* policy : {"full", "static"}) {  // which needs values
-    for (const std::optional<std::string> name : {std::optional<std::string>(), {"auto"}, {"f32"}}) {
+    for (const std::optional<std::string>& name : {std::optional<std::string>(), {"auto"}, {"f32"}}) {
       RequestFields fields;
       fields.kv_codec = name, fields.kv = policy;
       const auto codec = by_plan.request(planned->prepare_tokens({1, 2}), fields).kv_codec.value_or(KvCodec::kInt8);
