@@ -57,6 +57,14 @@ struct ByteDots {
     sums[1] = byte_dot(sums[1], row.low, codes);
   }
   static HWY_INLINE I32Vec total(const I32Vec (&sums)[kSums]) { return hn::Add(hn::ShiftLeft<7>(sums[0]), sums[1]); }
+  // Of numbers that fit an integer: Highway's NearestInt costs five instructions.
+  static HWY_INLINE I32Vec nearest(V x) {
+#if HWY_TARGET == HWY_AVX2
+    return I32Vec{_mm256_cvtps_epi32(x.raw)};
+#else
+    return I32Vec{_mm512_cvtps_epi32(x.raw)};
+#endif
+  }
   // Words a, b, c, d, which fit bytes with a sign, as bytes in this order.
   static HWY_INLINE U32Vec bytes_of(I32Vec a, I32Vec b, I32Vec c, I32Vec d) {
     // Instructions pack within blocks of 128 bits: then fours of each vector are one vector's apart.
@@ -79,7 +87,7 @@ struct ByteDots {
       I32Vec v[4], high[4];
       for (int i = 0; i < 4; ++i) {
         const int64_t at = j + i * kN;
-        v[i] = at < n ? hn::NearestInt(hn::Mul(load(x + at), all(factor))) : hn::Zero(I32Tag());
+        v[i] = at < n ? nearest(hn::Mul(load(x + at), all(factor))) : hn::Zero(I32Tag());
         const I32Vec raised = hn::Add(v[i], below);
         high[i] = hn::ShiftRight<7>(raised);
         v[i] = hn::Sub(hn::And(raised, low), below);
@@ -88,6 +96,13 @@ struct ByteDots {
                  reinterpret_cast<uint8_t*>(codes) + j);
       hn::StoreU(hn::BitCast(d8, bytes_of(v[0], v[1], v[2], v[3])), d8, reinterpret_cast<uint8_t*>(codes) + plane + j);
     }
+  }
+  // The sum of v [begin, end).
+  static HWY_INLINE int32_t sum(const std::byte* codes, int64_t plane, int64_t begin, int64_t end) {
+    const auto* high = reinterpret_cast<const int8_t*>(codes);
+    int32_t sum = 0;
+    for (int64_t i = begin; i < end; ++i) sum += 128 * high[i] + high[plane + i];
+    return sum;
   }
   static constexpr bool kUnsignedK = true;
 };
@@ -131,6 +146,7 @@ struct WordDots {
                  reinterpret_cast<uint64_t*>(codes + 2 * j));
     }
   }
+  static HWY_INLINE int32_t sum(const std::byte*, int64_t, int64_t, int64_t) { return 0; }  // never called
   static constexpr bool kUnsignedK = false;
 };
 #else
@@ -167,6 +183,7 @@ struct WordDots {
       for (int64_t i = j; i < j + kN; ++i) words[i / 4 * 4 + kOrder[i % 4]] = static_cast<int16_t>(lanes[i - j]);
     }
   }
+  static HWY_INLINE int32_t sum(const std::byte*, int64_t, int64_t, int64_t) { return 0; }  // never called
   static constexpr bool kUnsignedK = false;
 };
 #endif

@@ -151,9 +151,9 @@ void code_query(const float* x, int64_t d, std::byte* y) {
   CodedQuery query{.scale = most < kLeast ? 0.0f : Codec::kUnit * (most / static_cast<float>(kMostQuery)), .start = {}};
   if (has_codes(most)) {
     Dots::template code<64>(x, padded, static_cast<float>(kMostQuery) / most, y, plane);
-    const auto* halves = reinterpret_cast<const int8_t*>(y);
-    for (int64_t c = 0; c < d && Dots::kUnsignedK; ++c)
-      query.start[c / size] -= 128 * (128 * halves[c] + halves[plane + c]);
+    for (int64_t c = 0, group = 0; c < d && Dots::kUnsignedK; c += size, ++group) {
+      query.start[group] = -128 * Dots::sum(y, plane, c, std::min(c + size, d));
+    }
   } else {
     std::memset(y, 0, static_cast<size_t>(2 * plane));
     // A row that is not finite becomes NaN.
@@ -169,27 +169,45 @@ struct WholeWeights {
   float unit[kRows];                                      // what 1 is worth
 };
 
-// Row i of p, of int4 times the scales of a group, exactly 0 where p is: unseen slots may have any scale.
+// The scales of a group of V's columns by slot; of int8 none, because its weights have them already.
 template <class Codec>
-HWY_INLINE const float* weights(const ValueTile& t, int i, int group, float* scaled) {
-  const float* p = reinterpret_cast<const float*>(t.p + i * t.p_stride);
-  if (Codec::kCodec == KvCodec::kInt8) return p;
-  for (int begin = 0; begin < t.n; begin += kPageSlots) {
-    const bf16* scales = scales_of<Codec>(t.v[begin / kPageSlots], t.padded_dim, group);
-    const int n = std::min((t.n - begin + kLanes - 1) / kLanes * kLanes, kPageSlots);
-    for (int j = 0; j < n; j += kN) {
-      const V x = load(p + begin + j);
-      store(hn::IfThenZeroElse(hn::Eq(x, all(0.0f)), hn::Mul(x, load_f32(scales + j))), scaled + begin + j);
+class ColumnScales {
+ public:
+  void read(const ValueTile& t, int group) {
+    if (Codec::kCodec == KvCodec::kInt8) return;
+    V odd = all(0.0f);
+    for (int begin = 0; begin < t.n; begin += kPageSlots) {
+      const bf16* scales = scales_of<Codec>(t.v[begin / kPageSlots], t.padded_dim, group);
+      const int n = std::min((t.n - begin + kLanes - 1) / kLanes * kLanes, kPageSlots);
+      for (int j = 0; j < n; j += kN) {
+        const V scale = load_f32(scales + j);
+        store(scale, scales_ + begin + j);
+        odd = hn::Add(odd, hn::Sub(scale, scale));  // 0, or NaN
+      }
     }
+    any_odd_ = !hn::AllTrue(D(), hn::Eq(odd, all(0.0f)));
   }
-  return scaled;
-}
+  // p [n] times the scales, exactly 0 where p is: slots that are not seen may have any scale.
+  const float* times(const float* p, int n, float* scaled) const {
+    if (Codec::kCodec == KvCodec::kInt8) return p;
+    for (int j = 0; j < n && !any_odd_; j += kN) store(hn::Mul(load(p + j), load(scales_ + j)), scaled + j);
+    for (int j = 0; j < n && any_odd_; j += kN) {
+      const V x = load(p + j);
+      store(hn::IfThenZeroElse(hn::Eq(x, all(0.0f)), hn::Mul(x, load(scales_ + j))), scaled + j);
+    }
+    return scaled;
+  }
+
+ private:
+  alignas(64) float scales_[Codec::kCodec == KvCodec::kInt8 ? 1 : kBlockColumns];
+  bool any_odd_ = false;
+};
 
 template <class Dots, class Codec, int kRows>
-void weigh(const ValueTile& t, int i, int group, WholeWeights<kRows>& to) {
+void weigh(const ValueTile& t, int i, const ColumnScales<Codec>& scales, WholeWeights<kRows>& to) {
   alignas(64) float scaled[kBlockColumns];
   const int n = (t.n + kLanes - 1) / kLanes * kLanes;
-  const float* w = weights<Codec>(t, i, group, scaled);
+  const float* w = scales.times(reinterpret_cast<const float*>(t.p + i * t.p_stride), n, scaled);
   const float most = largest(w, n);
   to.unit[i] = most < kLeast ? 0.0f : Codec::kUnit * (most / static_cast<float>(kMostWeight));
   if (has_codes(most)) {
@@ -246,9 +264,11 @@ void values_rows(const ValueTile& t) {
   constexpr int NR = std::min(vectors<Dots, MR>(), Codec::group(kPageSlots) / kN);
   const int size = Codec::group(t.padded_dim);
   WholeWeights<MR> w;
+  ColumnScales<Codec> scales;
   for (int column = 0, group = 0; column < t.padded_dim; ++group) {
     const int end = std::min(column + size, t.padded_dim);
-    for (int i = 0; i < MR; ++i) weigh<Dots, Codec>(t, i, group, w);
+    scales.read(t, group);
+    for (int i = 0; i < MR; ++i) weigh<Dots, Codec>(t, i, scales, w);
     for (; column + NR * kN <= end; column += NR * kN) values_columns<Dots, Codec, MR, NR>(t, w, column);
     if constexpr (NR > 2) {
       for (; column + 2 * kN <= end; column += 2 * kN) values_columns<Dots, Codec, MR, 2>(t, w, column);
@@ -287,8 +307,8 @@ void values_coded(const ValueTile& t) {
 
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_AVX2
 // Products of tiles of bytes cost the same for one row and eight. In caches three rows (head size 64) take 0.88 of the
-// time of byte dots, two rows (128) 1.04.
-constexpr int kFewTileRows = 2;
+// time of byte dots, two rows (128) 1.04; K of int4, which is expanded, 1.2 of three rows, 0.95 of four (64).
+constexpr int kFewTileRows = 2, kFewInt4Rows = 3;
 constexpr int kMostParts = 1024 / 64;
 using TileSums = int32_t[2 * kByteTileRows][64];  // two rows, of high and low halves, for each of t.m
 
@@ -345,7 +365,7 @@ HWY_INLINE void expand(const std::byte* from, int64_t stride, int n, int width, 
 }
 
 void scores_int4_by_tiles(const ScoreTile& t) {
-  if (t.m <= kFewTileRows) return scores_coded<ByteDots, Int4>(t);
+  if (t.m <= kFewInt4Rows) return scores_coded<ByteDots, Int4>(t);
   alignas(64) TileSums sums;
   // The last group may have fewer dimensions: q is 0 for the others.
   alignas(64) std::byte codes[kGroup * kPageSlots] = {};
@@ -378,12 +398,16 @@ void values_by_tiles(const ValueTile& t) {
   constexpr bool kInt8 = Codec::kCodec == KvCodec::kInt8;
   constexpr int kColumns = kInt8 ? 64 : kGroup;
   WholeWeights<kByteTileRows> w;
+  ColumnScales<Codec> scales;
   alignas(64) TileSums sums;
   alignas(64) std::byte codes[kBlockPages][kInt8 ? 64 : kPageSlots * kColumns];
   const int n_parts = (t.n + kPageSlots - 1) / kPageSlots;
   for (int column = 0; column < t.padded_dim; column += kColumns) {
     const int n = std::min(t.padded_dim - column, kColumns), group = kInt8 ? 0 : column / kColumns;
-    for (int i = 0; i < t.m && (column == 0 || !kInt8); ++i) weigh<ByteDots, Codec>(t, i, group, w);
+    if (column == 0 || !kInt8) {
+      scales.read(t, group);
+      for (int i = 0; i < t.m; ++i) weigh<ByteDots, Codec>(t, i, scales, w);
+    }
     const std::byte* v[kBlockPages];
     for (int i = 0; i < n_parts; ++i) {
       v[i] = t.v[i] + 4 * column;

@@ -159,8 +159,7 @@ int64_t TileScratch::layout(TileScratch& scratch, std::byte* base, int64_t n_row
   scratch.masks = reinterpret_cast<uint64_t*>(cut(8 * kBlockPages * n_rows));
   scratch.k_scale = cut_floats(kBlockColumns);
   scratch.v_scale = cut_floats(kBlockColumns);
-  const int wide_pages = n_rows > kFewRows ? kBlockPages : kFewCodedPages;
-  scratch.wide = cut(wide_pages * kv_page_bytes(KvCodec::kF32, head_dim));
+  scratch.wide = cut(kBlockPages * kv_page_bytes(KvCodec::kF32, head_dim));
   return used;
 }
 
