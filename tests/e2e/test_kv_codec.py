@@ -42,9 +42,9 @@ class Coded:
         with concurrent.futures.ThreadPoolExecutor(len(bodies)) as pool:
             return list(pool.map(self.chat, bodies))
 
-    def assert_same(self, answer, expected, i=0):
-        """Choice i and the expected answer."""
-        tokens, others = (choice["logprobs"]["content"] for choice in (answer["choices"][i], expected["choices"][0]))
+    def assert_same(self, answer, expected, i=0, n=None):
+        """Choice i and the expected answer, of which the first n tokens count."""
+        tokens, others = (choice["logprobs"]["content"][:n] for choice in (answer["choices"][i], expected["choices"][0]))
         self.assertEqual([t["token"] for t in tokens], [t["token"] for t in others])
         for token, other in zip(tokens, others):
             self.assertAlmostEqual(token["logprob"], other["logprob"], delta=1e-3)
@@ -80,6 +80,15 @@ class Coded:
             self.assert_same(again, first)
             self.assertEqual([image["source"] for other in others for image in other["vlcache"]["cache"]["images"]], ["ram"] * 4)
             self.assert_same(others[0], self.chat(ask(2)))
+
+    def test_auto_compresses_after_a_while(self):
+        ask = about("What is the TOTAL?", PAGE, n_words=5, max_tokens=80, vlcache={"kv_budget": 0.9})
+        auto, full = self.alone(ask), self.alone({**ask, "max_tokens": 66, "vlcache": {}})
+        self.assertEqual(auto["vlcache"]["kv"]["acted_after_tokens"], 64)
+        self.assert_same(auto, full, n=65)
+        self.assertLess(max(map(max, auto["vlcache"]["kv"]["slots"])), min(map(min, full["vlcache"]["kv"]["slots"])))
+        for other in self.together(ask, ask):
+            self.assert_same(other, auto)
 
     def test_evicts_while_prefilling(self):
         """The peak is lower, and as many slots stay: alone and in a batch."""
