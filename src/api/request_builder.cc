@@ -158,7 +158,7 @@ std::optional<KvCodec> RequestBuilder::kv_codec(const RequestFields& fields, con
   const std::optional<KvCodec> codec = kv_codec(fields);
   const KvCodec taken = codec.value_or(engine_.kv_codec());
   const bool is_auto = fields.kv_codec ? *fields.kv_codec == "auto" : !engine_.options().kv_codec;
-  if (is_auto && is_coded(taken) && policy.capacity() > 0) return value_codec(engine_.model());
+  if (is_auto && is_coded(taken) && policy.capacity() != 0) return value_codec(engine_.model());
   check_codec_suits(taken, policy);
   return codec;
 }

@@ -438,6 +438,7 @@ class Eval(ProgramTest):
         old = json.loads((out / "table.json").read_text())[0]["lines"]
         self.assertEqual([(x["kl_tokens"], x["kl_missing"], x["kl"]) for x in old], [(16, 2, x["kl"]) for x in resumed])
         self.fails(*args[:-1], "21", says="holds results of other settings")
+        self.fails(*args, "--weights", "int8", says="holds results of other settings")
         self.ok(*args[:-1], "21", "--restart")
 
     def test_broken_lines_and_images_are_skipped(self):

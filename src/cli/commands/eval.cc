@@ -65,7 +65,9 @@ nlohmann::ordered_json settings(const EvalFlags& flags, const RequestFields& fie
                                      {"seed", flags.seed},
                                      {"query_aware", *fields.query_aware ? "on" : "off"},
                                      {"choices", std::move(names)}};
-  // Not in folders of older evaluations, which had neither.
+  // Not in folders of older evaluations, which had none of these.
+  if (flags.model.weights != "auto") settings["weights"] = flags.model.weights;
+  if (flags.model.vision_weights != "auto") settings["vision_weights"] = flags.model.vision_weights;
   if (*fields.image_dedup >= 0) settings["image_dedup"] = {*fields.image_dedup, *fields.image_dedup_weights};
   return settings;
 }
