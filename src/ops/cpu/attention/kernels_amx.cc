@@ -26,8 +26,9 @@ void use_strip_tiles(int m, int left) {
   use_tiles(shape);
 }
 
+// Into the L2 cache, as Fetch in kernels_coded.cc.
 void prefetch(const std::byte* p, int lines) {
-  for (int i = 0; i < lines; ++i) _mm_prefetch(reinterpret_cast<const char*>(p) + 64 * i, _MM_HINT_T0);
+  for (int i = 0; i < lines; ++i) _mm_prefetch(reinterpret_cast<const char*>(p) + 64 * i, _MM_HINT_T1);
 }
 
 // name<kTiles>: adds to the sums the products (`dot`) of tile `left`, loaded already, with kTiles tiles of the right

@@ -1,7 +1,5 @@
 // The kernels for coded pages: Highway, compiled per target, with products of bytes or of words. Whole numbers are
 // multiplied by whole numbers, so sums are the same on every instruction set.
-#include <hwy/cache_control.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -23,14 +21,17 @@ HWY_BEFORE_NAMESPACE();
 namespace vlcache::cpu::HWY_NAMESPACE {
 namespace {
 
-// Prefetches the next bytes, some lines a step.
+// Prefetches the next bytes into the L2 cache, some lines a step: a core waits for few lines of its L1 cache at once,
+// which is less than the memory's bandwidth (Sapphire Rapids: decode is 1.14 times as fast as with prefetches to L1).
 class Fetch {
+  static constexpr int kLevel = 2;
+
  public:
   Fetch(const std::byte* from, int lines_per_step, int lines)
       : next_(from), per_step_(lines_per_step), left_(from != nullptr ? lines : 0) {}
 
   HWY_INLINE void step() {
-    for (int i = 0; i < per_step_ && left_ > 0; ++i, --left_, next_ += 64) hwy::Prefetch(next_);
+    for (int i = 0; i < per_step_ && left_ > 0; ++i, --left_, next_ += 64) __builtin_prefetch(next_, 0, kLevel);
   }
 
  private:
