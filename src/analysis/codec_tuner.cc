@@ -72,15 +72,15 @@ std::vector<TokenDistribution> CodecTuner::along(const Prompt& prompt, std::vect
   return found;
 }
 
-CodecTuner::Text CodecTuner::read(const EvalSample& sample) {
+CodecTuner::Text CodecTuner::read(const Prompt& prompt) {
   Text text;
-  text.tokens = along(prompt(sample), text.answer, /*is_first=*/true, {});
+  text.tokens = along(prompt, text.answer, /*is_first=*/true, {});
   return text;
 }
 
-TokenDivergences CodecTuner::compare(const EvalSample& sample, const Text& text, const Way& way) {
+TokenDivergences CodecTuner::compare(const Prompt& prompt, const Text& text, const Way& way) {
   std::vector<int32_t> answer = text.answer;
-  const std::vector<TokenDistribution> found = along(prompt(sample), answer, /*is_first=*/false, way);
+  const std::vector<TokenDistribution> found = along(prompt, answer, /*is_first=*/false, way);
   CHECK(found.size() == text.tokens.size());
   TokenDivergences divergences;
   for (size_t i = 0; i < found.size(); ++i) divergences.add(text.tokens[i], found[i]);

@@ -29,10 +29,7 @@ constexpr std::array<OtherName, 11> kOtherNames{{{"q8_0", KvCodec::kInt8, true},
                                                  {"iq4_nl", KvCodec::kInt4, false}}};
 
 std::optional<OtherName> known(std::string_view name) {
-  for (int i = 0; i < kKvCodecs; ++i) {
-    const auto codec = static_cast<KvCodec>(i);
-    if (name == kv_codec_name(codec)) return OtherName{name, codec, true};
-  }
+  if (const std::optional<KvCodec> ours = kv_codec_named(name)) return OtherName{name, *ours, true};
   const auto other = std::ranges::find(kOtherNames, name, &OtherName::name);
   return other != kOtherNames.end() ? std::optional(*other) : std::nullopt;
 }

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 namespace vlcache {
@@ -20,6 +21,14 @@ constexpr KvCodec v_codec(KvCodec codec) { return codec == KvCodec::kK8V4 ? KvCo
 constexpr std::string_view kv_codec_name(KvCodec codec) {
   constexpr std::array<std::string_view, kKvCodecs> kNames{"f32", "bf16", "int8", "int4", "k8v4"};
   return kNames[static_cast<size_t>(codec)];
+}
+
+// None: no codec has this name.
+constexpr std::optional<KvCodec> kv_codec_named(std::string_view name) {
+  for (int i = 0; i < kKvCodecs; ++i) {
+    if (name == kv_codec_name(static_cast<KvCodec>(i))) return static_cast<KvCodec>(i);
+  }
+  return std::nullopt;
 }
 
 }  // namespace vlcache

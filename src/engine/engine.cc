@@ -86,7 +86,7 @@ KvShape kv_shape_of(const Model& model, KvCodec codec) {
                             .head_dim = static_cast<int32_t>(layer.head_dim),
                             .shares = layer.shares_kv,
                             .window = layer.window});
-    if (is_coded(codec)) shape.layers.back().coded = checked_codec(codec, layer.head_dim);
+    if (is_coded(codec) && layer.n_kv_heads > 0) shape.layers.back().coded = checked_codec(codec, layer.head_dim);
   }
   return shape;
 }

@@ -11,12 +11,6 @@ namespace {
 constexpr double kRecentTokens = 8192;            // of prompts that tell what a token costs
 constexpr int64_t kLeastQueuedBytes = 256 << 20;  // of what waits to be stored: a few images of any model
 
-// Whether pages of the model can have this codec.
-bool can_have(const Model& model, KvCodec codec) {
-  const auto suits = [codec](const TextLayer& layer) { return has_codes(codec, layer.head_dim); };
-  return !is_coded(codec) || std::ranges::all_of(model.config().text.layers, suits);
-}
-
 }  // namespace
 
 EngineCaches::EngineCaches(const Model& model, PagePools& pools, KvCodec usual, const EngineOptions& options)
@@ -53,9 +47,10 @@ int64_t EngineCaches::prefix_bytes() const {
 }
 
 void EngineCaches::for_each_store(FunctionRef<void(KvCodec codec, ImageStore& store)> visit) {
-  for (int i = 0; i < kKvCodecs && tiers_ != nullptr; ++i) {
-    const auto codec = static_cast<KvCodec>(i);
-    if (!can_have(model_, codec)) continue;
+  if (tiers_ == nullptr) return;
+  std::vector<KvCodec> codecs = coded_codecs(model_.config().text);
+  codecs.insert(codecs.end(), {KvCodec::kBF16, KvCodec::kF32});
+  for (const KvCodec codec : codecs) {
     ImageStore store(*tiers_, {}, model_.fingerprint(), kv_shape_of(model_, codec), options_.cache_form,
                      model_.compute_dtype(), model_.output_width());
     visit(codec, store);

@@ -60,6 +60,16 @@ class TuneCodec(ProgramTest):
         self.assertRegex(self.ok(*info), r"--kv-codec auto +int8: 2394 of 2400 likeliest tokens stayed the same")
         self.assertEqual(self.json(*info, "--json")["kv_codec"], "int8")
 
+    def test_an_evaluation_is_of_one_codec(self):
+        """A folder of results is not continued once `auto` is another codec."""
+        model = self.copy_model()
+        ask = ("eval", "-m", model, "--dtype", "bf16", "--data", MODEL / "demo/questions.jsonl", "--samples", "1", "--kv", "streaming", "--kv-budget", "0.5", "--max-tokens", "1", "-o", self.folder / "out")
+        self.ok(*ask)
+        self.ok(*ask)
+        self.plan(model)
+        self.fails(*ask, says="holds results of other settings")
+        self.ok(*ask, "--kv-codec", "auto", "--restart")
+
     def test_a_file_that_is_not_followed(self):
         model = self.copy_model()
         path = str(model / "kv_codec.json")

@@ -14,6 +14,7 @@
 #include "api/request_builder.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "cli/flags/codec_flags.h"
 #include "cli/flags/command.h"
 #include "cli/flags/generate_flags.h"
 #include "cli/terminal/progress.h"
@@ -50,7 +51,7 @@ std::vector<EvalChoice> choices_of(const EvalFlags& flags, const Checkpoint& che
 }
 
 // Settings that must be the same for an evaluation to be resumed.
-nlohmann::ordered_json settings(const EvalFlags& flags, const RequestFields& fields,
+nlohmann::ordered_json settings(const EvalFlags& flags, const Checkpoint& checkpoint, const RequestFields& fields,
                                 const std::vector<EvalChoice>& choices) {
   nlohmann::ordered_json names = nlohmann::ordered_json::array();
   for (const EvalChoice& c : choices) names.push_back({c.policy->name(), c.budget});
@@ -59,7 +60,7 @@ nlohmann::ordered_json settings(const EvalFlags& flags, const RequestFields& fie
                                      {"metric", flags.metric},
                                      {"dtype", flags.model.dtype},
                                      {"kv_dtype", flags.model.kv_dtype},
-                                     {"kv_codec", flags.model.kv_codec},
+                                     {"kv_codec", kv_codec_setting(flags.model, checkpoint)},
                                      {"max_tokens", *fields.max_tokens},
                                      {"kl", flags.kl_tokens},
                                      {"seed", flags.seed},
@@ -194,7 +195,7 @@ void run(const EvalFlags& flags) {
     data.samples.resize(static_cast<size_t>(flags.samples));
   }
   const RequestFields fields = over(flags.request.fields(), fallback_fields(Front::kEval));
-  ResultLog log(flags.output, settings(flags, fields, choices), flags.restart);
+  ResultLog log(flags.output, settings(flags, checkpoint, fields, choices), flags.restart);
   watch_interrupts();
   std::vector<PolicyPtr> policies;
   for (const EvalChoice& choice : choices) policies.push_back(choice.policy);

@@ -303,8 +303,7 @@ void print_info_json(const Found& found, const InfoFlags& flags) {
   for (const KvCodec codec : kv_codecs(found)) by_codec[std::string(kv_codec_name(codec))] = kv_bytes(found, codec);
   const std::optional<KvCodec> asked = joined_kv_codec(flags.model.kv_codec, flags.model.kv_dtype);
   const KvCodec values = found.compute == DType::kF32 ? KvCodec::kF32 : KvCodec::kBF16;
-  const KvCodec kv_codec =
-      asked ? *asked : planned_codec(flags.model, found.checkpoint, found.compute).codec.value_or(values);
+  const KvCodec kv_codec = asked ? *asked : planned_codec(flags.model, found.checkpoint).codec.value_or(values);
   nlohmann::ordered_json json{{"architecture", found.config.model_type},
                               {"parameters", weights.n_parameters},
                               {"stored_bytes", found.stored_bytes},
@@ -363,7 +362,7 @@ void run(const InfoFlags& flags) {
   describe_codes(coded, found.compute);
   if (const auto print = fingerprint(found)) line("fingerprint", *print);
   describe_costs(found, flags.model.prefill_chunk);
-  line("--kv-codec auto", planned_codec(flags.model, found.checkpoint, found.compute).reason);
+  line("--kv-codec auto", planned_codec(flags.model, found.checkpoint).reason);
   describe_texts(found.checkpoint, found.config);
   describe_memory(flags.model, found.listing.weights);
   if (found.config.vision) describe_reuse(flags.model, found.checkpoint);

@@ -76,29 +76,33 @@ class CodecMeasuring {
     CodecTuner::Text text;
   };
 
-  void compare(CodecTuner& tuner, const std::string& name, const Kept& kept, const CodecTuner::Way& way) {
+  void compare(CodecTuner& tuner, const std::string& name, const Prompt& prompt, const CodecTuner::Text& text,
+               const CodecTuner::Way& way) {
     if (interrupted()) throw Interrupted();
-    compared_[name].add(tuner.compare(*kept.sample, kept.text, way));
+    compared_[name].add(tuner.compare(prompt, text, way));
   }
 
   void measure(const EvalSample& sample) {
     progress_.update("measuring", std::min(n_tokens_, flags_.n_tokens), flags_.n_tokens);
     if (interrupted()) throw Interrupted();
     CodecTuner tuner(engine_, flags_.max_tokens);
-    Kept kept{.sample = &sample, .text = {}};
+    Prompt prompt;
+    CodecTuner::Text text;
     try {
-      kept.text = tuner.read(sample);
+      prompt = tuner.prompt(sample);
+      text = tuner.read(prompt);
     } catch (const Error& error) {
       progress_.pause();
       std::fprintf(stderr, "question %s is left out: %s\n", sample.id.c_str(), error.what());
     }
-    if (kept.text.tokens.empty()) return;
-    for (const auto& [name, way] : ways_) compare(tuner, name, kept, way);
-    for (const auto& [codec, way] : codecs_) compare(tuner, std::string(kv_codec_name(codec)), kept, way);
-    n_tokens_ += std::ssize(kept.text.tokens), ++n_texts_;
+    if (text.tokens.empty()) return;
+    for (const auto& [name, way] : ways_) compare(tuner, name, prompt, text, way);
+    for (const auto& [codec, way] : codecs_) compare(tuner, std::string(kv_codec_name(codec)), prompt, text, way);
+    const int64_t n = std::ssize(text.tokens);
+    n_tokens_ += n, ++n_texts_;
     if (n_kept_ >= kIsaTokens) return;
-    n_kept_ += std::ssize(kept.text.tokens);
-    kept_.push_back(std::move(kept));
+    n_kept_ += n;
+    kept_.push_back({.sample = &sample, .text = std::move(text)});
   }
 
   void on_lower_instruction_sets() {
@@ -112,7 +116,7 @@ class CodecMeasuring {
       ways_.emplace_back(way, CodecTuner::Way());
       for (size_t i = 0; i < kept_.size(); ++i) {
         progress_.update("measuring " + way, static_cast<int64_t>(i), std::ssize(kept_));
-        compare(tuner, way, kept_[i], {});
+        compare(tuner, way, tuner.prompt(*kept_[i].sample), kept_[i].text, {});
       }
     }
   }
@@ -154,7 +158,7 @@ void tune_codec(const CodecFlags& flags) {
   const ExitAfterInterrupt exit("interrupted");
   ModelFlags values = flags.model;
   values.cache = {};
-  const DType dtype = compute_dtype_of(Model::read_config(checkpoint), engine_options(values).dtype);
+  const DType dtype = compute_dtype_of(Model::read_config(checkpoint), asked_dtype(values));
   values.kv_codec = dtype == DType::kF32 ? "f32" : "bf16";  // whatever an earlier measurement says
   const std::unique_ptr<Engine> engine = load_engine(values, checkpoint);
   CodecFlags measured = flags;

@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/sha256.h"
 #include "cli/commands/reuse_measuring.h"
+#include "cli/flags/codec_flags.h"
 #include "cli/flags/command.h"
 #include "cli/terminal/progress.h"
 
@@ -161,7 +162,7 @@ void tune(const TuneFlags& flags) {
                              {"form", plan.form},
                              {"weights", plan.weights},
                              {"kv_dtype", flags.model.kv_dtype},
-                             {"kv_codec", flags.model.kv_codec},
+                             {"kv_codec", kv_codec_setting(flags.model, checkpoint)},
                              {"isa", flags.model.max_isa},
                              {"error_shares", kErrorShares},
                              {"chunk", flags.model.prefill_chunk}};

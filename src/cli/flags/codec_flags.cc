@@ -31,36 +31,42 @@ void add_codec_flags(const Command& command, ModelFlags& flags) {
       .show_default();
 }
 
-PlannedCodec planned_codec(const ModelFlags& flags, const Checkpoint& checkpoint, DType dtype) {
+PlannedCodec planned_codec(const ModelFlags& flags, const Checkpoint& checkpoint) {
+  const DType dtype = compute_dtype_of(Model::read_config(checkpoint), asked_dtype(flags));
   const std::string values = dtype == DType::kF32 ? "f32" : "bf16";
-  const std::filesystem::path path = checkpoint.companion(kKvCodecPlanName);
-  PlannedCodec planned;
+  const std::string path = checkpoint.companion(kKvCodecPlanName).string();
+  const auto refused = [&](const std::string& fault) {
+    return PlannedCodec{.codec = {}, .reason = values + "; not followed: " + fault, .fault = fault};
+  };
+  KvCodecPlan plan;
+  std::string obstacle;
   try {
-    const KvCodecPlan plan = parse_kv_codec_plan(read_text_file(path), path.string());
-    planned.fault =
+    plan = parse_kv_codec_plan(read_text_file(path), path);
+    obstacle =
         obstacle_to(plan, {checkpoint.fingerprint(), weights_form(flags, checkpoint), std::string(dtype_name(dtype))});
-    if (!planned.fault.empty()) {
-      planned.fault = path.string() + ": " + planned.fault;
-    } else if (is_coded(plan.codec)) {
-      const CodecRule rule(plan.margin);
-      planned.codec = plan.codec;
-      planned.reason =
-          codec_words(kv_codec_name(plan.codec), plan.evidence, judge(plan.evidence, plan.floor, rule), rule) + " (" +
-          path.string() + ")";
-      return planned;
-    } else {
-      planned.reason = values + ": no codec stays within the noise of the arithmetic (" + path.string() + ")";
-      return planned;
-    }
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::kNotFound) {
-      planned.reason = values + "; `vlcache tune codec` measures whether fewer bits give the same answers";
-      return planned;
-    }
-    planned.fault = error.what();
+    if (error.code() != ErrorCode::kNotFound) return refused(error.what());
+    return {.codec = {},
+            .reason = values + "; `vlcache tune codec` measures whether fewer bits give the same answers",
+            .fault = {}};
   }
-  planned.reason = values + "; not followed: " + planned.fault;
-  return planned;
+  if (!obstacle.empty()) return refused(path + ": " + obstacle);
+  if (!is_coded(plan.codec)) {
+    return {.codec = {},
+            .reason = values + ": no codec stays within the noise of the arithmetic (" + path + ")",
+            .fault = {}};
+  }
+  const CodecRule rule(plan.margin);
+  const CodecVerdict verdict = judge(plan.evidence, plan.floor, rule);
+  return {.codec = plan.codec,
+          .reason = codec_words(kv_codec_name(plan.codec), plan.evidence, verdict, rule) + " (" + path + ")",
+          .fault = {}};
+}
+
+std::string kv_codec_setting(const ModelFlags& flags, const Checkpoint& checkpoint) {
+  if (joined_kv_codec(flags.kv_codec, flags.kv_dtype)) return flags.kv_codec;
+  const std::optional<KvCodec> planned = planned_codec(flags, checkpoint).codec;
+  return planned ? std::string(kv_codec_name(*planned)) : flags.kv_codec;
 }
 
 }  // namespace vlcache

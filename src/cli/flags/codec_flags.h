@@ -19,7 +19,8 @@ struct PlannedCodec {
   std::string reason;            // a sentence without a full stop, for `info`
   std::string fault;             // why the file is not followed; "": it is, or there is none
 };
-// dtype: what the model computes in.
-PlannedCodec planned_codec(const ModelFlags& flags, const Checkpoint& checkpoint, DType dtype);
+PlannedCodec planned_codec(const ModelFlags& flags, const Checkpoint& checkpoint);
+// The codec by which a measurement that is resumed names its KV: that of the flags, or of the file that `auto` follows.
+std::string kv_codec_setting(const ModelFlags& flags, const Checkpoint& checkpoint);
 
 }  // namespace vlcache

@@ -177,6 +177,11 @@ int64_t bytes_of(const char* flag, const std::string& value) {
 
 }  // namespace
 
+std::optional<DType> asked_dtype(const ModelFlags& flags) {
+  if (flags.dtype == "auto") return std::nullopt;
+  return flags.dtype == "f32" ? DType::kF32 : DType::kBF16;
+}
+
 WeightForms weight_forms(const ModelFlags& flags) {
   const auto choice = [](const std::string& name) {
     for (const WeightChoice known :
@@ -217,7 +222,7 @@ EngineOptions engine_options(const ModelFlags& flags) {
   if (flags.packed_share && flags.packed_cache == "off") {
     throw Error(ErrorCode::kInput, "--packed-share with --packed-cache off: there is no file to share; leave out one");
   }
-  if (flags.dtype != "auto") options.dtype = flags.dtype == "f32" ? DType::kF32 : DType::kBF16;
+  options.dtype = asked_dtype(flags);
   options.kv_codec = joined_kv_codec(flags.kv_codec, flags.kv_dtype);
   static std::atomic<bool> told{false};
   const std::string note = parse_kv_codec(flags.kv_codec).note;
@@ -245,8 +250,7 @@ EngineOptions engine_options(const ModelFlags& flags) {
 
 EngineOptions engine_options(const ModelFlags& flags, const Checkpoint& checkpoint) {
   EngineOptions options = engine_options(flags);
-  const DType dtype = compute_dtype_of(Model::read_config(checkpoint), options.dtype);
-  const PlannedCodec planned = planned_codec(flags, checkpoint, dtype);
+  const PlannedCodec planned = planned_codec(flags, checkpoint);
   options.auto_codec = planned.codec;
   if (!options.kv_codec && !planned.fault.empty()) {
     std::fprintf(stderr, "vlcache: warning: KV is kept as values, because %s is not followed: %s\n",

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -54,6 +55,9 @@ struct ModelFlagSet {
   bool policy = true;       // one --kv with one --kv-budget
 };
 void add_model_flags(const Command& command, ModelFlags& flags, const ModelFlagSet& set = {});
+
+// The dtype that --dtype names; none: auto.
+std::optional<DType> asked_dtype(const ModelFlags& flags);
 
 // The forms of weights that the flags ask for.
 WeightForms weight_forms(const ModelFlags& flags);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/error.h"
 #include "base/format.h"
@@ -56,11 +57,9 @@ std::string known_codecs() {
 }
 
 KvCodec codec_of(const JsonObject& file) {
-  const std::string name = file.string("codec");
-  for (int i = 0; i < kKvCodecs; ++i) {
-    if (name == kv_codec_name(static_cast<KvCodec>(i))) return static_cast<KvCodec>(i);
-  }
-  file.fail("codec", "one of " + known_codecs());
+  const std::optional<KvCodec> codec = kv_codec_named(file.string("codec"));
+  if (!codec) file.fail("codec", "one of " + known_codecs());
+  return *codec;
 }
 
 }  // namespace
