@@ -143,23 +143,21 @@ GenerateOptions RequestBuilder::options(const RequestFields& fields) const {
   return options;
 }
 
-std::optional<KvCodec> RequestBuilder::kv_codec(const RequestFields& fields) const {
+std::optional<KvCodec> RequestBuilder::named_codec(const RequestFields& fields) const {
   if (!fields.kv_codec) return {};
   try {
-    const KvCodec codec = parse_kv_codec(*fields.kv_codec).codec.value_or(engine_.auto_codec());
-    kv_shape_of(engine_.model(), codec);
+    const std::optional<KvCodec> codec = parse_kv_codec(*fields.kv_codec).codec;
+    kv_shape_of(engine_.model(), codec.value_or(engine_.auto_codec()));
     return codec;
   } catch (const Error& error) {
     bad_field("kv_codec: " + std::string(error.what()));
   }
 }
 
-std::optional<KvCodec> RequestBuilder::kv_codec(const RequestFields& fields, const Policy& policy) const {
-  const std::optional<KvCodec> codec = kv_codec(fields);
-  const KvCodec taken = codec.value_or(engine_.kv_codec());
-  const bool is_auto = fields.kv_codec ? *fields.kv_codec == "auto" : !engine_.options().kv_codec;
-  if (is_auto && is_coded(taken) && policy.capacity() != 0) return value_codec(engine_.model());
-  check_codec_suits(taken, policy);
+KvCodec RequestBuilder::kv_codec(const RequestFields& fields, const Policy& policy) const {
+  const KvCodec others = fields.kv_codec ? auto_codec(engine_, policy) : default_codec(engine_, policy);
+  const KvCodec codec = named_codec(fields).value_or(others);
+  check_codec_suits(codec, policy);
   return codec;
 }
 
@@ -167,7 +165,7 @@ std::vector<Request> RequestBuilder::requests(Prompt prompt, const RequestFields
                                               const AnswerForms::Form& form) {
   const GenerateOptions options = this->options(fields);
   const PolicyPtr chosen = policy(fields);
-  const std::optional<KvCodec> codec = kv_codec(fields, *chosen);
+  const KvCodec codec = kv_codec(fields, *chosen);
   const std::string how = fields.reuse.value_or("auto");
   check_reuse(how);
   ReuseOptions reuse = reuse_.options(how, prompt.images.size());

@@ -52,19 +52,19 @@ class RequestBuilder {
   // What of check() needs no work: for a request's fields, before its prompt is prepared.
   void check_options(const RequestFields& fields) const {
     options(fields);
-    kv_codec(fields);
+    named_codec(fields);
   }
+  // The codec of a request's KV. Throws Error(kInput) for one that is not known, that the model cannot have, or that
+  // does not suit the policy.
+  KvCodec kv_codec(const RequestFields& fields, const Policy& policy) const;
   // Requests with the same policy and budget share one object.
   PolicyPtr policy(const RequestFields& fields);
 
  private:
   // Sets what a policy sees of the prompt and when it evicts: query_aware, evict_while_prefill.
   void set_eviction(const RequestFields& fields, Prompt& prompt) const;
-  // None: the engine's own. Throws Error(kInput) for a codec that is not known, or that the model cannot have.
-  std::optional<KvCodec> kv_codec(const RequestFields& fields) const;
-  // The same under a policy: what auto chooses stays values where the policy reserves its slots. Throws
-  // check_codec_suits() of a codec that was named.
-  std::optional<KvCodec> kv_codec(const RequestFields& fields, const Policy& policy) const;
+  // None: auto, or the engine's own. Throws Error(kInput) for a codec that is not known, or that the model cannot have.
+  std::optional<KvCodec> named_codec(const RequestFields& fields) const;
   // The options of one answer, within the bounds.
   GenerateOptions options(const RequestFields& fields) const;
   void check_counts(const GenerateOptions& options) const;

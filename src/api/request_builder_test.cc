@@ -64,7 +64,7 @@ TEST(RequestBuilder, CodecOfKv) {
     builder.check_options(fields);
     return builder.request(engine->prepare_tokens({1, 2}), fields).kv_codec;
   };
-  EXPECT_EQ(codec_of({}), std::nullopt);  // as the engine has it
+  EXPECT_EQ(codec_of({}), KvCodec::kInt8);  // as the engine has it
   EXPECT_EQ(codec_of("auto"), KvCodec::kF32);
   const auto planned = Engine::load(
       checkpoint, {.backend = "ref", .dtype = DType::kF32, .auto_codec = KvCodec::kInt8, .kv_memory_bytes = 1 << 20});
@@ -74,8 +74,9 @@ TEST(RequestBuilder, CodecOfKv) {
     for (const std::optional<std::string>& name : {std::optional<std::string>(), {"auto"}, {"f32"}}) {
       RequestFields fields;
       fields.kv_codec = name, fields.kv = policy;
-      const auto codec = by_plan.request(planned->prepare_tokens({1, 2}), fields).kv_codec.value_or(KvCodec::kInt8);
-      EXPECT_EQ(codec, name == "f32" || policy == std::string_view("static") ? KvCodec::kF32 : KvCodec::kInt8);
+      Request request = by_plan.request(planned->prepare_tokens({1, 2}), fields);
+      EXPECT_EQ(request.kv_codec,
+                name == "f32" || policy == std::string_view("static") ? KvCodec::kF32 : KvCodec::kInt8);
     }
   }
   EXPECT_EQ(codec_of("bf16", "static"), KvCodec::kBF16);

@@ -291,12 +291,20 @@ void check_codec_suits(KvCodec codec, const Policy& policy) {
                                      "; allowed with it are --kv-codec bf16 and f32");
 }
 
+KvCodec auto_codec(const Engine& engine, const Policy& policy) {
+  return policy.capacity() == 0 ? engine.auto_codec() : value_codec(engine.model());
+}
+
+KvCodec default_codec(const Engine& engine, const Policy& policy) {
+  return engine.options().kv_codec.value_or(auto_codec(engine, policy));
+}
+
 int64_t Engine::slot_capacity(const Policy& policy) const {
   return policy.capacity() < 0 ? max_positions() : policy.capacity();
 }
 
 std::unique_ptr<Sequence> Engine::new_sequence(const Prompt& prompt, PolicyPtr policy, std::optional<KvCodec> codec) {
-  const KvShape& shape = codec ? caches_->of(*codec).shape() : kv_shape_;
+  const KvShape& shape = caches_->of(codec.value_or(default_codec(*this, *policy))).shape();
   check_codec_suits(shape.full_codec(), *policy);
   KvCache cache(*pools_, *backend_, shape, slot_capacity(*policy));
   return std::make_unique<Sequence>(

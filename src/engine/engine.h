@@ -95,7 +95,7 @@ class Engine {
   PagePools& pools() { return *pools_; }
   Stepper& stepper() { return *stepper_; }
   const EngineOptions& options() const { return options_; }
-  // The codec of requests that name none, and the shape of KV under it.
+  // The codec of requests that name neither a codec nor a policy, and the shape of KV under it.
   KvCodec kv_codec() const { return kv_shape_.full_codec(); }
   const KvShape& kv_shape() const { return kv_shape_; }
   KvCodec auto_codec() const { return options_.auto_codec.value_or(value_codec(*model_)); }
@@ -121,7 +121,7 @@ class Engine {
   // Token ids as they are, no images.
   Prompt prepare_tokens(std::vector<int32_t> tokens) const;
 
-  // A sequence with nothing computed, whose KV has the codec, or kv_codec(). Throws Error(kMemory) if the policy
+  // A sequence with nothing computed, whose KV has the codec, or default_codec(). Throws Error(kMemory) if the policy
   // reserves more slots than there are pages, and as check_codec_suits and kv_shape_of.
   std::unique_ptr<Sequence> new_sequence(const Prompt& prompt, PolicyPtr policy, std::optional<KvCodec> codec = {});
   // Bytes of the pages of a sequence of n tokens, nothing evicted.
@@ -158,5 +158,10 @@ class Engine {
   ComputePace pace_;
   double load_ms_ = 0;
 };
+
+// The codec of requests with the policy that name auto: values, if auto means codes and the policy reserves its slots.
+KvCodec auto_codec(const Engine& engine, const Policy& policy);
+// The codec of requests with the policy that name none.
+KvCodec default_codec(const Engine& engine, const Policy& policy);
 
 }  // namespace vlcache

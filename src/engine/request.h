@@ -129,7 +129,7 @@ struct Request {
   // scheduler creates one, with `policy`, and destroys it when the request ends.
   Sequence* sequence = nullptr;
   PolicyPtr policy;
-  std::optional<KvCodec> kv_codec;  // without `sequence`; none: Engine::kv_codec()
+  std::optional<KvCodec> kv_codec;  // without `sequence`; none: default_codec()
   ReuseOptions reuse;
   std::optional<Clock::time_point> asked_at;  // when its client began to wait; none: when the scheduler takes it
   int32_t priority = 0;                       // higher ones are admitted first, and preempt lower ones

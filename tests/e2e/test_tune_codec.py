@@ -55,7 +55,12 @@ class TuneCodec(ProgramTest):
         self.assertEqual(self.codec(model, "--kv-codec", "bf16")[0], "bf16")
         codec, said = self.codec(model, "--kv", "static:capacity=400")
         self.assertEqual(codec, "bf16")
-        self.assertIn("KV is kept as values: static", said)
+        lines = [{"prompt": "Total?"}, {"prompt": "Total?", "kv": "full"}, {"prompt": "Total?", "kv_codec": "auto"}, {"prompt": "Total?", "kv_codec": "int8"}]
+        reserved, full, auto, named = self.lines_of("run", "-m", model, "--dtype", "bf16", "--kv", "static:capacity=400", "--max-tokens", "1", "--requests", "-",
+                                                    stdin="".join(json.dumps(line) + "\n" for line in lines))
+        self.assertEqual([line["kv"]["codec"] for line in (reserved, full, auto)], ["bf16", "int8", "bf16"])
+        self.assertIn("reserves slots of values, which cannot become int8", named["error"])
+        self.assertIn("is kept as values: it reserves its slots", said)
         info = ("info", "-m", model, "--dtype", "bf16")
         self.assertRegex(self.ok(*info), r"--kv-codec auto +int8: 2394 of 2400 likeliest tokens stayed the same")
         self.assertEqual(self.json(*info, "--json")["kv_codec"], "int8")

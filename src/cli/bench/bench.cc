@@ -62,7 +62,7 @@ void run_group(std::span<const Contender> contenders, const BenchFlags& flags, B
     for (size_t i = 0; i < runners.size(); ++i) {
       base.kv_mode = contenders[i].policy->name();
       base.weights = weight_choice_name(contenders[i].engine.options().weights.text);
-      base.codec = contenders[i].engine.kv_codec();
+      base.codec = default_codec(contenders[i].engine, *contenders[i].policy);
       base.result = results[i][c];
       base.speed_up = results[i][c].avg_ts / results[0][c].avg_ts;
       base.predicted = base.result.by_bandwidth && results[0][c].by_bandwidth

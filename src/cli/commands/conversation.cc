@@ -412,7 +412,7 @@ std::string Conversation::answer(Prompt next) {
     sequence_->continue_with(request.prompt);
   } else {
     warn_of_small_budget(options_.model, request.prompt.n_tokens());
-    sequence_ = engine_.new_sequence(request.prompt, policy_);
+    sequence_ = engine_.new_sequence(request.prompt, policy_, request.kv_codec);
   }
   ProgressBar bar("reading");
   request.sequence = sequence_.get();

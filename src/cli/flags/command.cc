@@ -346,8 +346,8 @@ std::unique_ptr<Engine> load_engine(const ModelFlags& flags, const Checkpoint& c
   EngineOptions options = engine_options(flags, checkpoint);
   for (const PolicyPtr& policy : policies) {
     if (options.kv_codec || !options.auto_codec || policy->capacity() == 0) continue;
-    std::fprintf(stderr, "KV is kept as values: %s reserves its slots\n", policy->name().c_str());
-    options.auto_codec.reset();
+    std::fprintf(stderr, "KV of %s is kept as values: it reserves its slots\n", policy->name().c_str());
+    if (policies.size() > 1) options.auto_codec.reset();  // all are compared under one form
   }
   TierWarnings at_start;
   (warnings != nullptr ? *warnings : at_start).watch(options.tiers);

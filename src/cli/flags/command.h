@@ -85,7 +85,7 @@ std::string policy_text(const std::string& given);
 PolicyPtr chosen_policy(const ModelFlags& flags, const Checkpoint& checkpoint);
 
 // Loads with a progress bar on a terminal. A model that does not suit one of `policies` is refused before its weights
-// are read (check_suits).
+// are read (check_suits). KV of several policies, which are compared, has one codec.
 //   warnings: is given the engine's tiers to watch.
 std::unique_ptr<Engine> load_engine(const ModelFlags& flags, const Checkpoint& checkpoint,
                                     std::span<const PolicyPtr> policies = {}, TierWarnings* warnings = nullptr);

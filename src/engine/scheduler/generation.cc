@@ -19,8 +19,9 @@ namespace {
 constexpr int32_t kRoomTokens = 1024;
 
 KvCaches& caches_of(Engine& engine, const Request& request) {
+  CHECK(request.sequence != nullptr || request.policy != nullptr);
   if (request.sequence != nullptr) return engine.caches().of(request.sequence->codec());
-  return engine.caches().of(request.kv_codec.value_or(engine.kv_codec()));
+  return engine.caches().of(request.kv_codec.value_or(default_codec(engine, *request.policy)));
 }
 
 }  // namespace
@@ -38,7 +39,6 @@ Generation::Generation(Engine& engine, Request request)
   if (options.max_tokens < 0) {
     throw Error(ErrorCode::kInput, "max_tokens: expected an integer >= 0, found " + std::to_string(options.max_tokens));
   }
-  CHECK(sequence_ != nullptr || request_.policy != nullptr);
   const Policy& policy = sequence_ != nullptr ? sequence_->policy() : *request_.policy;
   if (request_.callbacks.on_logits != nullptr && policy.row_dropper() != nullptr) {
     throw Error(ErrorCode::kInput, "logits of every prompt token: KV policy " + policy.name() +
