@@ -1,6 +1,8 @@
 // Helpers that tests of several folders share.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <concepts>
 #include <cstdlib>
 #include <filesystem>
@@ -16,6 +18,18 @@ std::string error_of(const F& f) {
   try {
     f();
   } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+// The same of an error that must have the code.
+template <std::invocable F>
+std::string error_of(const F& f, ErrorCode code) {
+  try {
+    f();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), code) << e.what();
     return e.what();
   }
   return "no error";

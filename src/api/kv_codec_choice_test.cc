@@ -2,22 +2,11 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
-
 #include "base/error.h"
+#include "tests/testing.h"
 
 namespace vlcache {
 namespace {
-
-std::string fault_of(const std::function<void()>& act) {
-  try {
-    act();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kInput);
-    return error.what();
-  }
-  return "";
-}
 
 TEST(KvCodecChoice, Names) {
   EXPECT_FALSE(parse_kv_codec("auto").codec.has_value());
@@ -46,11 +35,11 @@ TEST(KvCodecChoice, OtherNamesAreRefusedWithTheNearest) {
       {"f16", "bf16"},       {"iq4_nl", "int4"},    {"q5_0", "int8"},    {"f16,f16", "bf16"}, {"q8_0,f16", "bf16"},
       {"bf16,q4_0", "bf16"}, {"q4_0,q8_0", "int8"}, {"f32,int8", "f32"}, {"f32,bf16", "f32"}, {"q8_0,iq4_nl", "k8v4"}};
   for (const auto& [name, nearest] : names) {
-    EXPECT_EQ(fault_of([&, name = name] { parse_kv_codec(name); }),
+    EXPECT_EQ(error_of([&, name = name] { parse_kv_codec(name); }),
               "unknown KV codec '" + std::string(name) + "'; the nearest is " + nearest + allowed);
   }
   for (const char* name : {"", "INT8", "int8 ", "q8_0,", ",q8_0", "q8_0,int2", "int2", "k8v4,k8v4", "q8_0,q8_0,q8_0"}) {
-    EXPECT_EQ(fault_of([&] { parse_kv_codec(name); }), "unknown KV codec '" + std::string(name) + "'" + allowed);
+    EXPECT_EQ(error_of([&] { parse_kv_codec(name); }), "unknown KV codec '" + std::string(name) + "'" + allowed);
   }
 }
 
@@ -59,7 +48,7 @@ TEST(KvCodecChoice, TheOlderFlagMustAgree) {
   EXPECT_EQ(joined_kv_codec("auto", "f32"), KvCodec::kF32);
   EXPECT_EQ(joined_kv_codec("int8", "auto"), KvCodec::kInt8);
   EXPECT_EQ(joined_kv_codec("bf16", "bf16"), KvCodec::kBF16);
-  EXPECT_EQ(fault_of([] { joined_kv_codec("int8", "f32"); }),
+  EXPECT_EQ(error_of([] { joined_kv_codec("int8", "f32"); }),
             "--kv-codec int8 contradicts --kv-dtype f32, an older name of the same flag; leave out one");
 }
 

@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/lone_surrogates.h"
 #include "base/utf8.h"
+#include "tests/testing.h"
 
 namespace vlcache {
 namespace {
@@ -21,13 +22,7 @@ using testing::HasSubstr;
 using testing::Not;
 
 std::string fault_of(std::string_view text) {
-  try {
-    parse_json(text, "t");
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kInput);
-    return e.what();
-  }
-  return "none";
+  return error_of([&] { parse_json(text, "t"); }, ErrorCode::kInput);
 }
 
 constexpr const char* kHalf = "\xEF\xBF\xBD";

@@ -22,12 +22,7 @@ ModelConfig parse(const std::string& text) {
 }
 
 std::string config_error(const std::string& text) {
-  try {
-    parse(text);
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
+  return error_of([&] { parse(text); });
 }
 
 std::vector<int32_t> windows(const TextConfig& text) {

@@ -10,6 +10,7 @@
 #include "policy/fixed_slots_testing.h"
 #include "policy/parts.h"
 #include "policy/registry.h"
+#include "tests/testing.h"
 
 namespace vlcache {
 namespace {
@@ -22,12 +23,7 @@ using testing::Not;
 using testing::Pair;
 
 std::string policy_error(std::string_view text, std::string_view budget = "") {
-  try {
-    parse_policy(text, budget);
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
+  return error_of([&] { parse_policy(text, budget); });
 }
 
 TEST(ParsePolicy, NamesAndParameters) {

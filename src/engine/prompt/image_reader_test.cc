@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "engine/engine.h"
+#include "tests/testing.h"
 
 namespace vlcache {
 namespace {
@@ -37,13 +38,7 @@ class Reading : public testing::TestWithParam<const char*> {
   }
   int32_t n_tokens(ImageOptions options) const { return prepare({image(std::move(options))}).n_vision_tokens(); }
   std::string error_of(ImageOptions options) const {
-    try {
-      prepare({image(std::move(options))});
-    } catch (const Error& e) {
-      EXPECT_EQ(e.code(), ErrorCode::kInput) << e.what();
-      return e.what();
-    }
-    return "none";
+    return vlcache::error_of([&] { prepare({image(std::move(options))}); }, ErrorCode::kInput);
   }
 
   const std::unique_ptr<Engine> engine_ = Engine::load(
@@ -97,7 +92,7 @@ TEST_P(Reading, BoundsLimitTheNumberOfTokens) {
   EXPECT_THAT(error, testing::StartsWith("here: an image of "));
   EXPECT_THAT(error, testing::HasSubstr(std::to_string(coarsest)));
   EXPECT_THAT(error, testing::HasSubstr(std::to_string(finest)));
-  EXPECT_NE(error_of({.min_tokens = finest + 1}), "none");
+  EXPECT_NE(error_of({.min_tokens = finest + 1}), "no error");
   // Images that are shown otherwise are other images.
   EXPECT_NE(image_keys(prepare({image()})), image_keys(prepare({image({.least_detail = true})})));
 }
@@ -108,7 +103,7 @@ TEST_P(Reading, ChangedSettingsAreValidated) {
   EXPECT_THAT(error_of({.settings = "[]"}), testing::StartsWith("mm_processor_kwargs"));
   EXPECT_THAT(error_of({.settings = R"({"image_grid_pinpoints": []})"}),
               std::string(GetParam()).starts_with("llava-next") ? testing::StartsWith("mm_processor_kwargs")
-                                                                : testing::StartsWith("none"));
+                                                                : testing::StartsWith("no error"));
 }
 
 TEST_P(Reading, InvalidImageFailsItsOwnRequest) {

@@ -15,6 +15,7 @@
 #include "engine/scheduler/scheduler.h"
 #include "io/chat/chat_templates.h"
 #include "tests/fixture_cases.h"
+#include "tests/testing.h"
 
 namespace vlcache {
 namespace {
@@ -335,13 +336,8 @@ TEST(VideoTimes, UnitsByThemselvesAreGrids) {
 class InvalidVideos : public testing::Test {
  protected:
   std::string error_of(const std::string& text, std::vector<InputVideo> videos) const {
-    try {
-      engine_->prepare_raw(text, InputMedia({}, std::move(videos)));
-    } catch (const Error& e) {
-      EXPECT_EQ(e.code(), ErrorCode::kInput);
-      return e.what();
-    }
-    return "none";
+    const auto prepare = [&] { engine_->prepare_raw(text, InputMedia({}, std::move(videos))); };
+    return vlcache::error_of(prepare, ErrorCode::kInput);
   }
   std::string error_of(InputVideo video) const { return error_of("<|video_pad|>?", {std::move(video)}); }
   static InputVideo clip(int n = 8) {
@@ -353,7 +349,7 @@ class InvalidVideos : public testing::Test {
 };
 
 TEST_F(InvalidVideos, PlaceholdersAndVideosMustAgree) {
-  EXPECT_EQ(error_of(clip()), "none");
+  EXPECT_EQ(error_of(clip()), "no error");
   EXPECT_THAT(error_of("none", {clip()}), testing::HasSubstr("0 <|video_pad|> placeholder(s) for 1 video(s)"));
   EXPECT_THAT(error_of("<|video_pad|><|video_pad|>", {clip()}), testing::HasSubstr("2 <|video_pad|> placeholder(s)"));
   EXPECT_THAT(error_of("<|image_pad|>", {clip()}), testing::HasSubstr("1 <|image_pad|> placeholder(s) for 0 image(s)"));

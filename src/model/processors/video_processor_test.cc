@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "io/image/pattern_testing.h"
+#include "tests/testing.h"
 
 namespace vlcache {
 namespace {
@@ -22,13 +23,7 @@ VideoProcessor from_settings(const Json& settings) {
 }
 
 std::string settings_error(const Json& settings) {
-  try {
-    from_settings(settings);
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kInput);
-    return e.what();
-  }
-  return "none";
+  return error_of([&] { from_settings(settings); }, ErrorCode::kInput);
 }
 
 // As the fixture has them: long lists in short.
@@ -166,7 +161,7 @@ TEST(VideoProcessor, UnitsHoldFramesOneAfterTheOther) {
 }
 
 TEST(VideoProcessor, SettingsAreValidated) {
-  EXPECT_EQ(settings_error({{"fps", nullptr}, {"num_frames", 8}, {"max_pixels", 100000}}), "none");
+  EXPECT_EQ(settings_error({{"fps", nullptr}, {"num_frames", 8}, {"max_pixels", 100000}}), "no error");
   EXPECT_THAT(settings_error({{"fps", 0}}), testing::HasSubstr("fps"));
   EXPECT_THAT(settings_error({{"fps", "fast"}}), testing::HasSubstr("fps"));
   EXPECT_THAT(settings_error({{"max_frames", 1}}), testing::HasSubstr("max_frames"));

@@ -13,6 +13,7 @@
 #include "policy/fixed_slots_testing.h"
 #include "reuse/image/image_keep.h"
 #include "reuse/image/image_store.h"
+#include "tests/testing.h"
 
 namespace vlcache {
 namespace {
@@ -182,14 +183,6 @@ TEST(ImageKvForm, Names) {
 }
 
 TEST(ImageKvForm, ErrorsListTheAcceptedForms) {
-  const auto error_of = [](auto action) -> std::string {
-    try {
-      action();
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "none";
-  };
   EXPECT_EQ(error_of([] { parse_image_codec("in8"); }),
             "--cache-codec: expected exact, int8 or int4, found 'in8' (did you mean 'int8'?)");
   for (const char* text :

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "server/protocol/responses_request.h"
+#include "tests/testing.h"
 
 namespace vlcache {
 namespace {
@@ -35,13 +36,8 @@ ChatRequest responses(const std::string& body) {
 OrderedJson said(const ChatRequest& request) { return template_json(request.messages); }
 OrderedJson parsed(const char* text) { return parse_ordered_json(text, "test"); }
 
-std::string error_of(const auto& read, const char* body) {
-  try {
-    read(body);
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "none";
+std::string fault_of(const auto& read, const char* body) {
+  return error_of([&] { read(body); });
 }
 
 // Fields of the table that no member of RequestFields holds.
@@ -152,7 +148,7 @@ TEST(MessagesRequest, ErrorsNameTheField) {
        "messages[1].content[0].name: expected a name"},
       {R"({"max_tokens": 1, "output_config": {"format": {"type": "json_schema", "schema": 1}}, "messages": []})",
        "output_config.format.schema: expected a JSON schema"}};
-  for (const auto& [body, begin] : cases) EXPECT_EQ(error_of(messages, body).find(begin), 0u) << body;
+  for (const auto& [body, begin] : cases) EXPECT_EQ(fault_of(messages, body).find(begin), 0u) << body;
 }
 
 // Parts in the spellings of other APIs, on both endpoints; any_part_test.cc has them all.
@@ -175,7 +171,7 @@ TEST(MessagesRequest, PartsOfOtherApis) {
   for (const char* part : {R"("t")", R"({"type": "input_text", "text": "t"})", R"({"text": "t"})"}) {
     EXPECT_EQ(content(part), text) << part;
   }
-  EXPECT_EQ(error_of(messages, R"({"max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "image",
+  EXPECT_EQ(fault_of(messages, R"({"max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "image",
       "source": {"type": "base64", "data": "https://a/b.png"}}]}]})")
                 .find("messages[0].content[0].source: expected base64"),
             0u);
@@ -294,7 +290,7 @@ TEST(ResponsesRequest, ErrorsNameTheField) {
       {R"({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:x"}]}]})",
        "input[0].content[0].image_url: "},
       {R"({"input": "a", "text": {"format": {"type": "json_schema"}}})", "text.format.schema: "}};
-  for (const auto& [body, begin] : cases) EXPECT_EQ(error_of(responses, body).find(begin), 0u) << body;
+  for (const auto& [body, begin] : cases) EXPECT_EQ(fault_of(responses, body).find(begin), 0u) << body;
 }
 
 TEST(MessagesRequest, BillingLinesAreLeftOut) {
