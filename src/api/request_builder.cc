@@ -168,7 +168,7 @@ std::vector<Request> RequestBuilder::requests(Prompt prompt, const RequestFields
   const KvCodec codec = kv_codec(fields, *chosen);
   const std::string how = fields.reuse.value_or("auto");
   check_reuse(how);
-  ReuseOptions reuse = reuse_.options(how, prompt.images.size());
+  ReuseOptions reuse = reuse_.options(how, prompt.images.size(), codec);
   reuse.similar = fields.reuse_similar.value_or(false);
   set_eviction(fields, prompt);
   if (fields.cache_salt && !fields.cache_salt->empty()) prompt.salt = salt_of(*fields.cache_salt);

@@ -1,13 +1,16 @@
 #include "api/request_builder.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
-#include <functional>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "api/kv_codec_choice.h"
 #include "base/error.h"
 #include "engine/engine.h"
+#include "tests/testing.h"
 
 namespace vlcache {
 namespace {
@@ -21,7 +24,7 @@ OrderedJson turn(std::string_view text) {
 
 // As `chat` and a server's clients continue a conversation: with all of its messages and images.
 TEST(PrepareChat, ImagesOfEarlierTurnsAreNotDecodedAgain) {
-  const std::string dir = std::string(VLCACHE_SOURCE_DIR) + "/tests/fixtures/models/smolvlm-split";
+  const std::string dir = fixture_model("smolvlm-split");
   const auto engine =
       Engine::load(Checkpoint(dir), {.backend = "ref", .dtype = DType::kF32, .kv_memory_bytes = 1 << 20});
   const std::string images = std::string(VLCACHE_SOURCE_DIR) + "/tests/fixtures/models/smolvlm-images/image-";
@@ -41,19 +44,10 @@ TEST(PrepareChat, ImagesOfEarlierTurnsAreNotDecodedAgain) {
   EXPECT_EQ(next.with_pixels(0), asked.images[0]);
 }
 
-std::string error_of(const std::function<void()>& act) {
-  try {
-    act();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
 // The codec of a request, by each form of a name, and where the name or the policy does not allow it.
 TEST(RequestBuilder, CodecOfKv) {
-  const Checkpoint checkpoint(std::string(VLCACHE_SOURCE_DIR) + "/tests/fixtures/models/smolvlm-split");
-  const ReuseChoice reuse({}, checkpoint, {}, [] { return std::string(); });
+  const Checkpoint checkpoint(fixture_model("smolvlm-split"));
+  const ReuseChoice reuse({}, checkpoint, {}, [] { return AnsweringForm(); });
   const auto engine = Engine::load(
       checkpoint, {.backend = "ref", .dtype = DType::kF32, .kv_codec = KvCodec::kInt8, .kv_memory_bytes = 1 << 20});
   RequestBuilder builder(*engine, reuse, nullptr);
@@ -87,6 +81,44 @@ TEST(RequestBuilder, CodecOfKv) {
   for (const std::optional<std::string>& codes : {std::optional<std::string>(), {"int8"}}) {
     EXPECT_NE(error_of([&] { codec_of(codes, "static"); }).find("static reserves slots"), std::string::npos);
   }
+}
+
+// A plan decides for requests with the codec that it was measured with; for others, images are reused only exactly.
+TEST(ReuseChoice, APlanIsOfOneCodec) {
+  const Checkpoint checkpoint(fixture_model("smolvlm-split"));
+  const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / ("plan-" + std::to_string(getpid()));
+  const ReuseEvidence good{.answers = {.n = 1000, .n_changed = 0}};
+  const auto write = [&](std::optional<KvCodec> codec) {
+    const ReusePlan plan{.model = checkpoint.fingerprint(), .kv_codec = codec, .shares = {0.5}, .one = good};
+    std::ofstream(path) << reuse_plan_json(plan);
+  };
+  const auto choice = [&](KvCodec codec, KvCodec values = KvCodec::kBF16) {
+    return ReuseChoice({.plan = path}, checkpoint, {},
+                       [=] { return AnsweringForm{.values = values, .kv_codec = codec}; });
+  };
+  const auto reuses = [](const ReuseChoice& choice, KvCodec codec) {
+    return choice.options("auto", 1, codec).chooser != nullptr;
+  };
+  struct Case {
+    std::optional<KvCodec> measured;  // none: as earlier versions wrote it
+    KvCodec values, of_plan, other;
+  };
+  using enum KvCodec;
+  for (const Case& c : {Case{{}, kBF16, kBF16, kInt8}, Case{{}, kF32, kF32, kBF16}, Case{kInt8, kBF16, kInt8, kBF16},
+                        Case{kInt4, kF32, kInt4, kK8V4}}) {
+    write(c.measured);
+    const std::string of_plan(kv_codec_name(c.of_plan)), other(kv_codec_name(c.other));
+    const ReuseChoice own = choice(c.of_plan, c.values);
+    EXPECT_TRUE(reuses(own, c.of_plan));
+    EXPECT_FALSE(reuses(own, c.other));
+    EXPECT_EQ(own.options("auto", 1, c.other).why_exact,
+              "the plan was measured with KV codec " + of_plan + ", here it is " + other);
+    EXPECT_NE(own.options("vlcache", 1, c.other).chooser, nullptr);  // by name
+    EXPECT_EQ(error_of([&] { choice(c.other, c.values); }),
+              path.string() + ": the plan was measured with KV codec " + of_plan + ", here it is " + other +
+                  "; `vlcache tune reuse --kv-codec " + other + "` measures one");
+  }
+  std::filesystem::remove(path);
 }
 
 }  // namespace

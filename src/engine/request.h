@@ -103,6 +103,7 @@ struct ReuseOptions {
   int32_t prefix_most = INT32_MAX;  // of which no more tokens than this are taken
   bool keep_exact = false;          // a prompt's KV is also cached as it was before a policy compressed it
   ReuseChooserPtr chooser;          // selects what is recomputed of an image whose KV is cached; null: all of it
+  std::string why_exact;            // for reports: why there is no chooser; "": none was measured or requested
   bool required = false;            // an error if the chooser cannot be used
   bool one_image_only = false;      // the chooser was measured for prompts with one image, and is used for no others
   ReuseOrigin origin = ReuseOrigin::kFirst;

@@ -144,18 +144,22 @@ class Coded:
                 self.assertAlmostEqual(a["logprob"], b["logprob"], delta=1e-3)
 
     def test_shadow_requests(self):
-        """Reuse is measured beside the answers, which stay as they are."""
+        """Reuse is measured beside the answers, which stay as they are: for the codec of the requests alone."""
         plan, nothing = json.loads((MODEL / "reuse_plan.json").read_text()), {"cases": 0, "equal": 0, "kl": 0}
         unmeasured = self.write("unmeasured.json", json.dumps({**plan, "one_image": nothing, "several_images": nothing, "looking": ""}))
-        server = ServerProcess([VLCACHE, "serve", "-m", MODEL, "--port", "0", "--dtype", "f32", "--kv-codec", self.CODEC, "--reuse-plan", unmeasured]).ready()
+        server = ServerProcess([VLCACHE, "serve", "-m", MODEL, "--port", "0", "--dtype", "f32", "--reuse-plan", unmeasured]).ready()
         self.addCleanup(server.kill)
-        asked = [about("What is the TOTAL?", PAGE, system=before) for before in ("Be brief.", "Read the page.", "Look at it.")]
+        mine = {"kv_codec": self.CODEC, "explain": True}
+        asked = [about("What is the TOTAL?", PAGE, system=before, vlcache=mine) for before in ("Be brief.", "Read the page.", "Look at it.")]
         answers = [json.loads(server.answer("POST", "/v1/chat/completions", body).text) for body in asked]
         until = time.monotonic() + 60
-        while (counted := server.get("/v1/cache/stats"))["reuse"]["one_image"]["compared"] < 2 or counted["requests"]["running"]:
+        while (counted := server.get("/v1/cache/stats"))["reuse"]["by_codec"][self.CODEC]["one_image"]["compared"] < 2 or counted["requests"]["running"]:
             self.assertLess(time.monotonic(), until, counted)
             time.sleep(0.05)
+        self.assertEqual(counted["reuse"]["one_image"]["compared"], 0)  # of requests that name no codec
         for body, answer in zip(asked, answers):
+            self.assertGreater(answer["vlcache"]["kv"]["coded_bytes_read"], 0)
+            self.assertEqual(answer["vlcache"]["cache"]["images"][0]["reason"], "reuse is being measured")
             self.assert_same(answer, self.alone(body))
         again = json.loads(server.answer("POST", "/v1/chat/completions", asked[0]).text)
         self.assert_same(again, answers[0])

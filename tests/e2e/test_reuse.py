@@ -201,8 +201,10 @@ class Reuse(ProgramTest):
         self.fails("run", "-m", model, "--reuse-plan", path, *int4, "Q", says="measured with other weights (dense)")
         self.assertIn("measured with other weights (dense) than these (int4, quantiser", self.ok("info", "-m", model, *int4))
         # A plan is of the weights that it is measured with.
-        self.ok("tune", "reuse", "-m", model, "--data", DATA, "--compare", "2", "--profile", "0", "--max-tokens", "4", *int4)
-        weights = json.loads(path.read_text())["weights"]
+        self.ok("tune", "reuse", "-m", model, "--data", DATA, "--compare", "2", "--profile", "0", "--max-tokens", "4", *int4, "--kv-codec", "int8")
+        measured = json.loads(path.read_text())
+        weights = measured["weights"]
+        self.assertEqual(measured["kv_codec"], "int8")
         self.assertRegex(weights, r"^int4, quantiser \d+$")
         path.write_text(json.dumps({**plan, "weights": weights}))
         self.assertEqual(self.second(model, *int4)[0]["source"], "ram")
@@ -212,6 +214,19 @@ class Reuse(ProgramTest):
             self.assertIn(f"measured with other weights ({weights})", said)
         path.write_text(json.dumps({**plan, "weights": "int4, quantiser 0"}))
         self.assertEqual(self.second(model, *int4)[0]["source"], "computed")
+
+    def test_a_plan_of_another_codec_is_refused(self):
+        model = self.copy_model()
+        path = model / "reuse_plan.json"
+        plan = {**json.loads(path.read_text()), "one_image": {"cases": 299, "equal": 299, "kl": 0}}  # names no codec: values
+        path.write_text(json.dumps(plan))
+        says = "the plan was measured with KV codec bf16, here it is int8"
+        found, said = self.second(model, "--kv-codec", "int8", "--explain")
+        self.assertEqual((found["source"], found["reason"]), ("computed", f"only what is exact is reused: {says}"))
+        self.assertIn(f"images are reused only where that is exact: {says} (`vlcache tune reuse --kv-codec int8` measures one)", said)
+        path.write_text(json.dumps({**plan, "kv_codec": "int8"}))
+        self.assertEqual(self.second(model, "--kv-codec", "int8")[0]["source"], "ram")
+        self.assertIn("measured with KV codec int8, here it is bf16 (`vlcache tune reuse --kv-codec bf16`", self.ok("info", "-m", model))
 
     def test_a_plan_applies_only_to_measured_cases(self):
         model = self.copy_model()

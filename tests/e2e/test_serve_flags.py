@@ -297,7 +297,7 @@ class ServeFlags(ProgramTest):
         one = measured(first)["one_image"]
         self.assertEqual((one["compared"], one["open"]), (2, False))
         self.assertRegex(one["text"], r"^measured on 2 requests: \d+ % same .*; off until about \d+ more are$")
-        self.assertIn('vlcache:reuse_compared{model_name="tinydoc",engine="0",images="one"} 2.0\n', first.answer("GET", "/metrics").text.decode())
+        self.assertIn('vlcache:reuse_compared{model_name="tinydoc",engine="0",kv_codec="f32",images="one"} 2.0\n', first.answer("GET", "/metrics").text.decode())
         first.kill()
         self.assertEqual(measured(self.serve(*flags))["one_image"]["compared"], 2)  # killed, not lost
         # What one server has counted opens reuse in all processes on the folder.

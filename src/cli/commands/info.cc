@@ -238,7 +238,7 @@ void describe_texts(const Checkpoint& checkpoint, const ModelConfig& config) {
 
 // What `--reuse auto` would do, and why.
 void describe_reuse(const ModelFlags& flags, const Checkpoint& checkpoint) {
-  const ReuseChoice choice({}, checkpoint, image_form(flags.cache), [&] { return weights_form(flags, checkpoint); });
+  const ReuseChoice choice({}, checkpoint, image_form(flags.cache), [&] { return answering_form(flags, checkpoint); });
   std::istringstream lines(choice.explanation());
   std::string text;
   for (const char* name = "--reuse auto"; std::getline(lines, text); name = "") line(name, text);
@@ -301,9 +301,7 @@ void print_info_json(const Found& found, const InfoFlags& flags) {
   const WeightForms forms = weight_forms(flags.model);
   nlohmann::ordered_json by_codec = nlohmann::ordered_json::object();
   for (const KvCodec codec : kv_codecs(found)) by_codec[std::string(kv_codec_name(codec))] = kv_bytes(found, codec);
-  const std::optional<KvCodec> asked = joined_kv_codec(flags.model.kv_codec, flags.model.kv_dtype);
-  const KvCodec values = found.compute == DType::kF32 ? KvCodec::kF32 : KvCodec::kBF16;
-  const KvCodec kv_codec = asked ? *asked : planned_codec(flags.model, found.checkpoint).codec.value_or(values);
+  const KvCodec kv_codec = default_codec(flags.model, found.checkpoint);
   nlohmann::ordered_json json{{"architecture", found.config.model_type},
                               {"parameters", weights.n_parameters},
                               {"stored_bytes", found.stored_bytes},

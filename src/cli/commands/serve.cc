@@ -97,7 +97,7 @@ std::string cache_text(const Engine& engine, const CacheOptions& cache) {
   return text + (engine.options().tiers.empty() ? "; nothing is kept after the end (--cache-disk DIR)" : "");
 }
 
-void tell_news(ReuseCounts& counts) {
+void tell_news(ReuseCountsByCodec& counts) {
   for (const std::string& line : counts.take_news()) std::fprintf(stderr, "%s\n", line.c_str());
 }
 

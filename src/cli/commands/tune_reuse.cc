@@ -144,9 +144,11 @@ void tune(const TuneFlags& flags) {
   const std::span all(cases);
   const std::span compared =
       all.subspan(n_profiled, std::min(cases.size() - n_profiled, static_cast<size_t>(flags.compared)));
+  const KvCodec codec = default_codec(flags.model, checkpoint);
   ReusePlan plan{.model = checkpoint.fingerprint(),
                  .form = form.name(),
                  .weights = weights_form(flags.model, checkpoint),
+                 .kv_codec = codec == value_codec(flags.model, checkpoint) ? std::nullopt : std::optional(codec),
                  .shares = {},
                  .one = {},
                  .several = {},

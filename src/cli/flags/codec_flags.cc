@@ -31,6 +31,18 @@ void add_codec_flags(const Command& command, ModelFlags& flags) {
       .show_default();
 }
 
+KvCodec value_codec(const ModelFlags& flags, const Checkpoint& checkpoint) {
+  const DType dtype = compute_dtype_of(Model::read_config(checkpoint), asked_dtype(flags));
+  return dtype == DType::kF32 ? KvCodec::kF32 : KvCodec::kBF16;
+}
+
+KvCodec default_codec(const ModelFlags& flags, const Checkpoint& checkpoint) {
+  const std::optional<KvCodec> asked = joined_kv_codec(flags.kv_codec, flags.kv_dtype);
+  if (asked) return *asked;
+  const std::optional<KvCodec> planned = planned_codec(flags, checkpoint).codec;
+  return planned ? *planned : value_codec(flags, checkpoint);
+}
+
 PlannedCodec planned_codec(const ModelFlags& flags, const Checkpoint& checkpoint) {
   const DType dtype = compute_dtype_of(Model::read_config(checkpoint), asked_dtype(flags));
   const std::string values = dtype == DType::kF32 ? "f32" : "bf16";

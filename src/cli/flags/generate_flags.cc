@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/json.h"
+#include "cli/flags/codec_flags.h"
 #include "engine/answer_text.h"
 
 namespace vlcache {
@@ -196,7 +197,13 @@ ReuseChoice reuse_choice(const GenerateFlags& flags, const RequestFields& given,
                 "--reuse-bound 0.99 did");
   }
   reuse.how = given.reuse.value_or(reuse.how);
-  return ReuseChoice(reuse, checkpoint, image_form(model.cache), [&] { return weights_form(model, checkpoint); });
+  return ReuseChoice(reuse, checkpoint, image_form(model.cache), [&] { return answering_form(model, checkpoint); });
+}
+
+AnsweringForm answering_form(const ModelFlags& flags, const Checkpoint& checkpoint) {
+  return {.weights = weights_form(flags, checkpoint),
+          .values = value_codec(flags, checkpoint),
+          .kv_codec = default_codec(flags, checkpoint)};
 }
 
 std::string special_tokens_text(const Engine& engine, const RequestFields& given) {

@@ -38,6 +38,8 @@ void add_generate_flags(const Command& command, GenerateFlags& flags, Front fron
 
 // The fields that the command line sets, policy and budget included. Reads the file of --json-schema.
 RequestFields given_fields(const GenerateFlags& flags, const ModelFlags& model);
+// What evidence of reuse must have been measured with; reads files.
+AnsweringForm answering_form(const ModelFlags& flags, const Checkpoint& checkpoint);
 // The choice of `--reuse`, which is among `given`, and the flags about it. Throws Error(kInput).
 ReuseChoice reuse_choice(const GenerateFlags& flags, const RequestFields& given, const ModelFlags& model,
                          const Checkpoint& checkpoint);

@@ -92,6 +92,7 @@ ImagePlacement::ImagePlacement(Engine& engine, Sequence& sequence, const Prompt&
     for (CacheReport::Image& image : report.images) {
       if (image.source != Source::kPrefix)
         image.reason = options.encoder ? "only what is exact is reused" : "reuse is off";
+      if (image.source != Source::kPrefix && !options.why_exact.empty()) image.reason += ": " + options.why_exact;
     }
     return;
   }

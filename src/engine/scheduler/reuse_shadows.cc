@@ -114,14 +114,15 @@ class ReuseShadows::Comparison {
   Side full_, other_;
 };
 
-ReuseShadows::ReuseShadows(Engine& engine, ReuseCounts& counts) : engine_(engine), counts_(counts) {}
+ReuseShadows::ReuseShadows(Engine& engine, ReuseCountsByCodec& counts) : engine_(engine), counts_(counts) {}
 ReuseShadows::~ReuseShadows() = default;
 
 void ReuseShadows::add(AnsweredPrompt answered) {
   if (queue_.size() == kMostQueued) {
     // The first may be under way.
-    queue_.erase(queue_.begin() + (comparison_ != nullptr ? 1 : 0));
-    counts_.gave_up();
+    const auto oldest = queue_.begin() + (comparison_ != nullptr ? 1 : 0);
+    counts_.of(oldest->answered.kv_codec).gave_up();
+    queue_.erase(oldest);
   }
   for (size_t i = 0; i < answered.prompt.images.size(); ++i) answered.prompt.let_pixels_go(i);
   queue_.push_back({.answered = std::move(answered)});
@@ -149,9 +150,10 @@ bool ReuseShadows::possible(const AnsweredPrompt& answered) const {
 void ReuseShadows::step() {
   if (queue_.empty()) return;
   Waiting& first = queue_.front();
+  ReuseCounts& counts = counts_.of(first.answered.kv_codec);
   if (comparison_ == nullptr) {
     if (first.n_abandoned == kMostAbandoned || !possible(first.answered)) {
-      counts_.gave_up();
+      counts.gave_up();
       queue_.pop_front();
       return;
     }
@@ -160,9 +162,9 @@ void ReuseShadows::step() {
   }
   if (comparison_->step()) return;
   if (comparison_->failed()) {
-    counts_.gave_up();
+    counts.gave_up();
   } else {
-    counts_.add(first.answered.prompt.images.size() > 1, comparison_->evidence());
+    counts.add(first.answered.prompt.images.size() > 1, comparison_->evidence());
   }
   ++n_compared_;
   comparison_.reset();

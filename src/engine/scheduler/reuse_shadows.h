@@ -15,7 +15,7 @@ namespace vlcache {
 class ReuseShadows {
  public:
   // Both outlive this.
-  ReuseShadows(Engine& engine, ReuseCounts& counts);
+  ReuseShadows(Engine& engine, ReuseCountsByCodec& counts);
   ~ReuseShadows();
 
   // Queues an answer to compare (GenerateCallbacks::on_answered); the oldest is given up if too many wait.
@@ -35,7 +35,7 @@ class ReuseShadows {
   int32_t n_rows() const;
 
   Engine& engine_;
-  ReuseCounts& counts_;
+  ReuseCountsByCodec& counts_;
   struct Waiting {
     AnsweredPrompt answered;
     int n_abandoned = 0;

@@ -19,8 +19,8 @@ class Shadows : public testing::Test {
     engine_ = Engine::load(Checkpoint(dir_), options);
     const std::vector<double> shares(static_cast<size_t>(engine_->kv_shape().n_layers()), 0.1);
     plan_ = {.model = "m", .shares = shares};
-    counts_ = std::make_unique<ReuseCounts>(plan_, GateRule(), "");
-    shadows_ = std::make_unique<ReuseShadows>(*engine_, *counts_);
+    shadows_ = std::make_unique<ReuseShadows>(*engine_, by_codec_);
+    counts_ = &by_codec_.of(engine_->kv_codec());
   }
 
   Request request(const std::string& text, const std::vector<int>& numbers, bool open = false) {
@@ -52,7 +52,8 @@ class Shadows : public testing::Test {
   std::filesystem::path dir_;
   std::unique_ptr<Engine> engine_;
   ReusePlan plan_;
-  std::unique_ptr<ReuseCounts> counts_;
+  ReuseCountsByCodec by_codec_{[this](KvCodec) { return std::make_unique<ReuseCounts>(plan_, GateRule(), ""); }};
+  ReuseCounts* counts_ = nullptr;  // under the default codec
   std::unique_ptr<ReuseShadows> shadows_;
   std::vector<std::vector<size_t>> answered_;  // images that could have been reused, or were
 };
@@ -73,6 +74,17 @@ TEST_F(Shadows, OnlyPromptsThatCouldHaveReusedAnImageAreCompared) {
   EXPECT_EQ(state.several.evidence.answers.n, 1);
   EXPECT_GT(state.one.evidence.kl, 0);
   EXPECT_EQ(state.n_given_up, 0);
+}
+
+TEST_F(Shadows, CountForTheCodecOfTheRequest) {
+  for (const char* before : {"First:", "Look here:"}) {
+    Request coded = request(std::string(before) + " <image>. What is it?", {0});
+    coded.kv_codec = KvCodec::kInt8;
+    generate(*engine_, std::move(coded));
+  }
+  compare();
+  EXPECT_EQ(by_codec_.of(KvCodec::kInt8).state().one.evidence.answers.n, 1);
+  EXPECT_EQ(counts_->state().one.evidence.answers.n, 0);
 }
 
 // The counts are those of a program that computes all answers twice.

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "base/error.h"
 #include "base/format.h"
 #include "base/json.h"
+#include "reuse/evidence/codec_field.h"
 
 namespace vlcache {
 namespace {
@@ -48,20 +48,6 @@ std::map<std::string, CodecEvidence> codec_evidences(const JsonObject& file, std
   return all;
 }
 
-std::string known_codecs() {
-  std::string names;
-  for (int i = 0; i < kKvCodecs; ++i) {
-    names += (i > 0 ? ", " : "") + std::string(kv_codec_name(static_cast<KvCodec>(i)));
-  }
-  return names;
-}
-
-KvCodec codec_of(const JsonObject& file) {
-  const std::optional<KvCodec> codec = kv_codec_named(file.string("codec"));
-  if (!codec) file.fail("codec", "one of " + known_codecs());
-  return *codec;
-}
-
 }  // namespace
 
 CodecVerdict judge(const CodecEvidence& evidence, const std::map<std::string, CodecEvidence>& floor,
@@ -100,7 +86,7 @@ KvCodecPlan parse_kv_codec_plan(std::string_view text, std::string_view where) {
                    .weights = file.string("weights"),
                    .dtype = file.string("dtype"),
                    .margin = file.number("margin"),
-                   .codec = codec_of(file),
+                   .codec = codec_field(file, "codec"),
                    .evidence = {},
                    .floor = codec_evidences(file, "floor"),
                    .refused = codec_evidences(file, "refused")};

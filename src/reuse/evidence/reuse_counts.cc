@@ -4,7 +4,9 @@
 #include <fcntl.h>
 #include <sys/file.h>
 
+#include <algorithm>
 #include <ctime>
+#include <iterator>
 #include <span>
 
 #include "base/error.h"
@@ -61,7 +63,10 @@ ReuseCounts::Counts ReuseCounts::read() const {
   if (file_.empty()) return {};
   try {
     const ReusePlan found = parse_reuse_plan(text_of(file_), file_.string());
-    if (found.model != plan_.model || found.form != plan_.form || found.shares != plan_.shares) return {};
+    if (found.model != plan_.model || found.form != plan_.form || found.kv_codec != plan_.kv_codec ||
+        found.shares != plan_.shares) {
+      return {};
+    }
     return {found.one, found.several};
   } catch (const Error&) {
     return {};
@@ -119,7 +124,9 @@ void ReuseCounts::take(const Counts& counts, bool tells) {
     if (closes) kind.open_since.reset();
     if (!tells || (!opens && !closes)) continue;
     news_.push_back(std::string("images are ") + (opens ? "" : "no longer ") + "reused in prompts with " +
-                    (i == 0 ? "one" : "several") + ": " + words(kind));
+                    (i == 0 ? "one" : "several") +
+                    (plan_.kv_codec ? ", under KV codec " + std::string(kv_codec_name(*plan_.kv_codec)) : "") + ": " +
+                    words(kind));
   }
 }
 
@@ -143,6 +150,27 @@ ReuseCounts::State ReuseCounts::state() {
 std::vector<std::string> ReuseCounts::take_news() {
   const std::lock_guard guard(mutex_);
   return std::exchange(news_, {});
+}
+
+ReuseCounts& ReuseCountsByCodec::of(KvCodec codec) {
+  const std::lock_guard guard(mutex_);
+  std::unique_ptr<ReuseCounts>& counts = counts_[codec];
+  if (counts == nullptr) counts = make_(codec);
+  return *counts;
+}
+
+std::map<KvCodec, ReuseCounts::State> ReuseCountsByCodec::states() {
+  const std::lock_guard guard(mutex_);
+  std::map<KvCodec, ReuseCounts::State> states;
+  for (const auto& [codec, counts] : counts_) states.emplace(codec, counts->state());
+  return states;
+}
+
+std::vector<std::string> ReuseCountsByCodec::take_news() {
+  const std::lock_guard guard(mutex_);
+  std::vector<std::string> news;
+  for (const auto& [codec, counts] : counts_) std::ranges::move(counts->take_news(), std::back_inserter(news));
+  return news;
 }
 
 std::string words(const ReuseCounts::Kind& kind) {

@@ -6,6 +6,9 @@
 #include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -69,6 +72,22 @@ class ReuseCounts {
   Counts unwritten_;
   std::filesystem::file_time_type read_at_{};
   std::vector<std::string> news_;
+};
+
+// ReuseCounts for each codec of KV that requests have had: counts under one codec say nothing of another. Any thread.
+class ReuseCountsByCodec {
+ public:
+  using Make = std::function<std::unique_ptr<ReuseCounts>(KvCodec)>;
+  explicit ReuseCountsByCodec(Make make) : make_(std::move(make)) {}
+
+  ReuseCounts& of(KvCodec codec);  // made by the first call
+  std::map<KvCodec, ReuseCounts::State> states();
+  std::vector<std::string> take_news();
+
+ private:
+  Make make_;
+  std::mutex mutex_;  // guards counts_
+  std::map<KvCodec, std::unique_ptr<ReuseCounts>> counts_;
 };
 
 // "measured on 640 requests: 99.7 % same (98.9 to 100), floor 0.2 %; on since 14:02", local time.

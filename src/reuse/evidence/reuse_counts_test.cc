@@ -25,6 +25,12 @@ class ReuseCountsTest : public testing::Test {
   }
   std::filesystem::path file() const { return dir_ / "counts.json"; }
 
+  static ReusePlan plan_of(KvCodec codec) {
+    ReusePlan own = plan();
+    if (is_coded(codec)) own.kv_codec = codec;
+    return own;
+  }
+
   static ReuseEvidence answers(int64_t n, int64_t n_changed) { return {.answers = {n, n_changed}}; }
 
   std::filesystem::path dir_;
@@ -68,6 +74,30 @@ TEST_F(ReuseCountsTest, OpensAndClosesAndSaysSo) {
   EXPECT_TRUE(closed[0].starts_with("images are no longer reused in prompts with one: measured on 1200")) << closed[0];
   EXPECT_TRUE(closed[0].ends_with("; off")) << closed[0];
   EXPECT_TRUE(counts->take_news().empty());
+}
+
+TEST_F(ReuseCountsTest, ACodecsCountsOpenReuseForThatCodecAlone) {
+  ReuseCountsByCodec by_codec([this](KvCodec codec) {
+    return std::make_unique<ReuseCounts>(plan_of(codec), GateRule{.margin = 0.02},
+                                         dir_ / (std::string(kv_codec_name(codec)) + ".json"));
+  });
+  by_codec.of(KvCodec::kInt8).add(false, answers(1000, 0));
+  by_codec.of(KvCodec::kBF16).add(false, answers(3, 0));
+  EXPECT_TRUE(by_codec.of(KvCodec::kInt8).permits(1));
+  for (const KvCodec other : {KvCodec::kBF16, KvCodec::kInt4}) EXPECT_FALSE(by_codec.of(other).permits(1));
+  const auto states = by_codec.states();
+  ASSERT_EQ(states.size(), 3u);
+  EXPECT_EQ(states.at(KvCodec::kInt8).one.evidence.answers.n, 1000);
+  EXPECT_EQ(states.at(KvCodec::kBF16).one.evidence.answers.n, 3);
+  EXPECT_EQ(states.at(KvCodec::kInt4).one.evidence.answers.n, 0);
+  const std::vector<std::string> news = by_codec.take_news();
+  ASSERT_EQ(news.size(), 1u);
+  EXPECT_TRUE(news[0].starts_with("images are reused in prompts with one, under KV codec int8: measured on 1000"))
+      << news[0];
+  // A file that another codec's counts were copied to is not read.
+  std::filesystem::copy_file(dir_ / "int8.json", file());
+  EXPECT_EQ(counts()->state().one.evidence.answers.n, 0);
+  EXPECT_EQ(ReuseCounts(plan_of(KvCodec::kInt8), {}, file()).state().one.evidence.answers.n, 1000);
 }
 
 TEST_F(ReuseCountsTest, DamagedFilesAreReplaced) {

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "reuse/evidence/codec_field.h"
 
 namespace vlcache {
 namespace {
@@ -102,6 +103,7 @@ ReusePlan parse_reuse_plan(std::string_view text, std::string_view where) {
   const JsonObject file(json, std::string(where));
   if (file.integer("format") != kFormat) file.fail("format", std::to_string(kFormat));
   ReusePlan plan{.model = file.string("model"),
+                 .kv_codec = {},
                  .shares = {},
                  .one = {},
                  .several = {},
@@ -109,6 +111,7 @@ ReusePlan parse_reuse_plan(std::string_view text, std::string_view where) {
                  .several_looking = {}};
   plan.form = file.string("form", plan.form);
   plan.weights = file.string("weights", plan.weights);
+  if (file.find("kv_codec") != nullptr) plan.kv_codec = codec_field(file, "kv_codec");
   const Json* shares = file.find("shares");
   const auto is_number = [](const Json& x) { return x.is_number(); };
   if (shares == nullptr || !shares->is_array() || shares->empty() || shares->size() > kMaxLayers ||
@@ -142,6 +145,7 @@ std::string reuse_plan_json(const ReusePlan& plan) {
                    {"one_image", evidence_json(plan.one)},
                    {"several_images", evidence_json(plan.several)}};
   if (plan.weights != ReusePlan().weights) file["weights"] = plan.weights;  // files of dense ones stay as they were
+  if (plan.kv_codec) file["kv_codec"] = kv_codec_name(*plan.kv_codec);      // and of values, too
   if (!plan.looking.empty()) {
     file["looking"] = plan.looking;
     file["several_images_looking"] = evidence_json(plan.several_looking);

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/kv_codec_name.h"
 #include "reuse/choose/reuse_chooser.h"
 #include "reuse/evidence/reuse_gate.h"
 
@@ -15,12 +17,13 @@ namespace vlcache {
 inline constexpr std::string_view kReusePlanName = "reuse_plan.json";  // beside a model
 
 struct ReusePlan {
-  std::string model;              // ModelFiles::fingerprint
-  std::string form = "exact";     // ImageKvForm::name of the KV that was reused
-  std::string weights = "dense";  // Model::weights_form of the model that answered
-  std::vector<double> shares;     // [n_layers], never rising
-  ReuseEvidence one;              // for prompts with one image
-  ReuseEvidence several;          // for prompts with more
+  std::string model;                // ModelFiles::fingerprint
+  std::string form = "exact";       // ImageKvForm::name of the KV that was reused
+  std::string weights = "dense";    // Model::weights_form of the model that answered
+  std::optional<KvCodec> kv_codec;  // codec of its KV; none: values of the dtype that it computes in
+  std::vector<double> shares;       // [n_layers], never rising
+  ReuseEvidence one;                // for prompts with one image
+  ReuseEvidence several;            // for prompts with more
   // A chooser with a preview, besides the plan, for prompts with several images, whose relations no plan can know:
   // "asked:r=0.15"; "": not measured.
   std::string looking;
@@ -38,7 +41,7 @@ PlanVerdict judge(const ReusePlan& plan, const GateRule& rule);
 std::string verdict_words(const ReusePlan& plan, const GateRule& rule);
 
 // Throws Error(kInput) naming `where` for any text that reuse_plan_json did not write. Files of earlier versions have
-// neither a noise floor, which then counts as 0, nor scores.
+// no noise floor, which then counts as 0, no scores and no codec.
 ReusePlan parse_reuse_plan(std::string_view text, std::string_view where);
 std::string reuse_plan_json(const ReusePlan& plan);
 

@@ -83,6 +83,7 @@ TEST(ReusePlan, SurvivesARoundTrip) {
   ReusePlan plan{.model = "abc",
                  .form = "int8",
                  .weights = "int4, quantiser 2",
+                 .kv_codec = KvCodec::kK8V4,
                  .shares = {0.1, 0.05, 0},
                  .one = evidence(100, 99, 0.001),
                  .several = evidence(50, 40, 0.2),
@@ -94,6 +95,7 @@ TEST(ReusePlan, SurvivesARoundTrip) {
   EXPECT_EQ(again.model, "abc");
   EXPECT_EQ(again.form, "int8");
   EXPECT_EQ(again.weights, "int4, quantiser 2");
+  EXPECT_EQ(again.kv_codec, KvCodec::kK8V4);
   EXPECT_EQ(again.shares, plan.shares);
   EXPECT_EQ(again.one.answers.n_changed, 1);
   ASSERT_EQ(again.one.floor.size(), 2u);
@@ -112,12 +114,14 @@ TEST(ReusePlan, SurvivesARoundTrip) {
   EXPECT_THROW(planned_chooser(again)->plan(4, 100), Error);
 }
 
-TEST(ReusePlan, FilesOfEarlierVersionsHaveNoFloor) {
+TEST(ReusePlan, FilesOfEarlierVersionsHaveNoFloorAndNoCodec) {
   const ReusePlan plan = parse_reuse_plan(
       R"({"format": 1, "model": "m", "form": "exact", "mean": 0.5, "shares": [0.5], "one_image": {"cases": 299, "equal": 299,
           "kl": 0}, "several_images": {"cases": 10, "equal": 10, "kl": 0}})",
       "p");
   EXPECT_TRUE(plan.one.floor.empty());
+  EXPECT_EQ(plan.kv_codec, std::nullopt);
+  EXPECT_EQ(reuse_plan_json(plan).find("kv_codec"), std::string::npos);
   const PlanVerdict verdict = judge(plan, {});
   EXPECT_EQ(verdict.use(1), PlanVerdict::Use::kPlan);
   EXPECT_EQ(verdict.use(2), PlanVerdict::Use::kNothing);  // 10 of 10 no longer open the gate
@@ -171,6 +175,7 @@ TEST(ReusePlan, InvalidPlansAreRejected) {
                  .several = {},
                  .looking = "asked",
                  .several_looking = evidence(8, 7, 1)};
+  plan.kv_codec = KvCodec::kInt8;
   plan.one.floor = {{"avx2", {.n = 6, .n_changed = 5}}};
   plan.one.scores = {.n = 4, .n_right = 3, .n_lost = 2, .n_gained = 1};
   const std::string good = reuse_plan_json(plan);
@@ -193,6 +198,8 @@ TEST(ReusePlan, InvalidPlansAreRejected) {
                                   with("\"model\"", "\"modle\""),
                                   with("several_images", "several"),
                                   with("\"exact\"", "8"),
+                                  with("\"int8\"", "\"int7\""),
+                                  with("\"int8\"", "8"),
                                   with("asked", "askd"),
                                   with("several_images_looking", "looked"),
                                   with("\"changed\": 5", "\"changed\": 7"),

@@ -63,10 +63,11 @@ HttpResponse CacheRoutes::stats() const {
   const NamedImages::State named = named_images_.state();
   stats["named_images"] = {{"images", named.n_images}, {"bytes", named.bytes}, {"max_bytes", named.max_bytes}};
   stats["requests"] = {{"running", state.n_running}, {"waiting", state.n_waiting}};
-  if (state.reuse) {
-    stats["reuse"] = {{"one_image", json_of(state.reuse->one)},
-                      {"several_images", json_of(state.reuse->several)},
-                      {"given_up", state.reuse->n_given_up}};
+  for (const auto& [codec, reuse] : state.reuse) {
+    const OrderedJson counts{
+        {"one_image", json_of(reuse.one)}, {"several_images", json_of(reuse.several)}, {"given_up", reuse.n_given_up}};
+    if (codec == state.kv_codec) stats["reuse"].update(counts);
+    stats["reuse"]["by_codec"][std::string(kv_codec_name(codec))] = counts;
   }
   return json_response(stats);
 }

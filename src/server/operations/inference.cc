@@ -21,7 +21,7 @@ constexpr std::chrono::milliseconds kLongestPause{4000}, kInSpite{500};
 
 }  // namespace
 
-Inference::Inference(Engine& engine, const Limits& limits, ReuseCounts* counts)
+Inference::Inference(Engine& engine, const Limits& limits, ReuseCountsByCodec* counts)
     : engine_(engine),
       limits_(limits),
       counts_(counts),
@@ -81,8 +81,9 @@ Inference::State Inference::state() const {
     state = state_;
     state.n_waiting += static_cast<int>(coming_.size());
   }
+  state.kv_codec = engine_.kv_codec();
   if (tiers_ != nullptr) state.caches.tiers = tiers_->stats();
-  if (counts_ != nullptr) state.reuse = counts_->state();
+  if (counts_ != nullptr) state.reuse = counts_->states();
   return state;
 }
 

@@ -40,7 +40,7 @@ class Inference {
   };
   // Takes exclusive use of the engine; other threads may call const members only. `counts`, which outlives this:
   // answers with ReuseOptions::compared are compared for it while nothing else is to be computed; null: none are.
-  Inference(Engine& engine, const Limits& limits, ReuseCounts* counts = nullptr);
+  Inference(Engine& engine, const Limits& limits, ReuseCountsByCodec* counts = nullptr);
   ~Inference() { end(); }
 
   // Called by the inference thread, like the request's callbacks; none of them may take long.
@@ -64,7 +64,8 @@ class Inference {
     int64_t kv_pages = 0, kv_max_pages = 0;        // likewise, in pages of the first layer's size
     int64_t n_tokens = 0;                          // of prompts and answers in running requests
     CacheTotals caches;                            // as of the last request's end; tiers: as of now
-    std::optional<ReuseCounts::State> reuse;       // none: no answers are compared
+    KvCodec kv_codec = KvCodec::kBF16;             // default of requests
+    std::map<KvCodec, ReuseCounts::State> reuse;   // by the codec of requests; empty: no answers are compared
   };
   // As of the last step.
   State state() const;
@@ -85,7 +86,7 @@ class Inference {
 
   Engine& engine_;
   Limits limits_;
-  ReuseCounts* counts_;
+  ReuseCountsByCodec* counts_;
   const TierChain* tiers_;  // null: none
   int64_t page_bytes_ = 1;
   Scheduler scheduler_;

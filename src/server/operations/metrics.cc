@@ -171,11 +171,14 @@ void write_uploads(Writer& w, const Uploads::State& state) {
   w.each("vlcache:uploads_removed_total", "reason", "Uploads that are no longer kept.", removed);
 }
 
-void write_reuse(Writer& w, const ReuseCounts::State& state) {
+void write_reuse(Writer& w, const std::map<KvCodec, ReuseCounts::State>& by_codec) {
   const auto each = [&](const char* name, const char* type, const char* help, auto value) {
     w.family(name, type, help);
-    w.value(static_cast<double>(value(state.one)), "images=\"one\"");
-    w.value(static_cast<double>(value(state.several)), "images=\"several\"");
+    for (const auto& [codec, state] : by_codec) {
+      const std::string label = "kv_codec=\"" + std::string(kv_codec_name(codec)) + "\",images=";
+      w.value(static_cast<double>(value(state.one)), label + "\"one\"");
+      w.value(static_cast<double>(value(state.several)), label + "\"several\"");
+    }
   };
   using Kind = ReuseCounts::Kind;
   each("vlcache:reuse_compared", "gauge", "Answers compared with those under reuse, by all processes on one folder.",
@@ -308,7 +311,7 @@ std::string Metrics::text(const Inference::State& state, size_t n_connections, c
   w.each("vlcache:http_responses_total", "status", "Replies, by status; 499: the client left before.", statuses_);
   write_uploads(w, uploads);
   write_caches(w, state.caches);
-  if (state.reuse) write_reuse(w, *state.reuse);
+  if (!state.reuse.empty()) write_reuse(w, state.reuse);
   return w.take();
 }
 

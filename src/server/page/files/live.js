@@ -55,7 +55,8 @@ function tierSection(name, tier) {
 function reuseSection(reuse) {
   if (!reuse) return null;
   return el('section', {}, el('h3', {}, 'Reuse of images'),
-    facts([['one in a prompt', reuse.one_image.text], ['several', reuse.several_images.text]]));
+    ...Object.entries(reuse.by_codec).map(([codec, {one_image: one, several_images: several}]) =>
+      facts([['KV', codec], ['one in a prompt', one.text], ['several', several.text]])));
 }
 
 export class Live {
