@@ -8,6 +8,7 @@
 
 #include "base/contracts/kv.h"
 #include "base/function_ref.h"
+#include "cache/continuation.h"
 #include "cache/kv_shape.h"
 #include "cache/page_pools.h"
 #include "cache/page_table.h"
@@ -89,8 +90,9 @@ class KvCache {
   // would if the rest had never been there.
   int32_t place_before(int32_t n_tokens) const;
 
-  // The most tokens, at most n_tokens, after which another sequence will be able to continue once n_total tokens are
-  // cached, of which this cache has the first ones.
+  // The forms of a full page once n_total tokens are cached, of which this cache has the first ones.
+  CachedForms forms_to_come(int32_t page, int32_t n_total) const;
+  // The most tokens, at most n_tokens, after which another sequence will be able to continue then.
   int32_t place_to_come(int32_t n_tokens, int32_t n_total) const;
 
   // A failed step costs nothing: begin_step notes all lengths, rollback_step drops the slots appended since and frees

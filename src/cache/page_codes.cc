@@ -23,19 +23,6 @@ constexpr std::array<int32_t, kPageSlots> all_slots() {
 constexpr std::array<int32_t, kPageSlots> kAllSlots = all_slots();
 constexpr int32_t kFullPage = kPageSlots;
 
-// The most tokens, n at most, of whose pages the next row finds as values all that it does not see as codes.
-int32_t last_place(int32_t n, FunctionRef<bool(int32_t page)> has_values) {
-  for (int32_t page = coded_end(n); page < pages_for(n);) {
-    if (has_values(page)) {
-      ++page;
-    } else {
-      n = page * kPageSlots;
-      page = coded_end(n);
-    }
-  }
-  return n;
-}
-
 }  // namespace
 
 // A view of one page that is full.
@@ -197,14 +184,17 @@ void KvCache::forget_places() {
 }
 
 int32_t KvCache::place_before(int32_t n_tokens) const {
-  return last_place(n_tokens, [&](int32_t page) {
+  const auto has_values = [&](int32_t page) {
     for (const Layer& layer : layers_) {
       for (int32_t h = 0; h < layer.slots.n_heads() && layer.pages.any_coded(); ++h) {
         if (page < layer.pages.n_pages(h) && layer.pages.forms(h, page).born < 0) return false;
       }
     }
     return true;
-  });
+  };
+  // What the next row sees as codes, the newest row does, too.
+  const auto forms = [&](int32_t page) { return CachedForms{.values = has_values(page), .codes = true}; };
+  return continuation_place(n_tokens, forms).n;
 }
 
 int64_t KvCache::kept_bytes(int32_t layer_index, int32_t head, int32_t n) const {
@@ -217,9 +207,14 @@ int64_t KvCache::kept_bytes(int32_t layer_index, int32_t head, int32_t n) const 
   return n_values * pools.values->page_bytes() + (pages_for(n) - n_values) * pools.codes->page_bytes();
 }
 
+CachedForms KvCache::forms_to_come(int32_t page, int32_t n_total) const {
+  const bool coded = shape_.has_codes() && 0 < page && page < coded_end(n_total);
+  return {.values = !coded || is_kept(page), .codes = coded};
+}
+
 int32_t KvCache::place_to_come(int32_t n_tokens, int32_t n_total) const {
   if (!shape_.has_codes()) return n_tokens;
-  return last_place(n_tokens, [&](int32_t page) { return page >= coded_end(n_total) || is_kept(page); });
+  return continuation_place(n_tokens, [&](int32_t page) { return forms_to_come(page, n_total); }).n;
 }
 
 // After slots were dropped: shows values again where the next row sees them, and frees codes of pages that will change.

@@ -261,7 +261,7 @@ std::vector<Element> PrefixReuse::promise(Engine& engine, const Sequence& sequen
   const bool stays = !policy.evicts() || (options.keep_exact && acts_after_prompt);
   if (!options.prefix || !stays || !shares_pages(policy) || !sequence.complete()) return {};
   PrefixCache& cache = engine.caches().of(sequence.codec()).prefixes();
-  const int64_t n_pages = std::min<int64_t>(prompt.n_tokens() / kPageSlots, cache.max_groups());
+  const int64_t n_pages = cache.n_fitting(sequence.cache(), prompt.n_tokens());
   return key_of(cache, parts_of(sequence, n_pages * kPageSlots));
 }
 

@@ -212,6 +212,16 @@ PrefixTree::Pin PrefixCache::share(std::span<const Element> key, KvCache& cache)
   return prefixes_.tree().pin(key);
 }
 
+int32_t PrefixCache::n_fitting(const KvCache& cache, int32_t n_total) const {
+  int64_t bytes = 0;
+  const int32_t n_pages = n_total / kPageSlots;
+  for (int32_t i = 0; i < n_pages; ++i) {
+    bytes += groups_.bytes_of(cache.forms_to_come(i, n_total));
+    if (bytes > budget_.max_bytes()) return i;
+  }
+  return n_pages;
+}
+
 PrefixCache::Pages PrefixCache::pages(std::span<const Element> key) {
   Pages pages{.groups = prefixes_.tree().peek(key).groups, .pin = {}};
   pages.pin = prefixes_.tree().pin(key);

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "base/sha256.h"
+#include "cache/continuation.h"
 #include "cache/kv_cache.h"
 #include "cache/page_pools.h"
 #include "reuse/cache_budget.h"
-#include "reuse/prefix/continuation.h"
 #include "reuse/prefix/prefix_tree.h"
 
 namespace vlcache {
@@ -25,8 +25,6 @@ class BudgetedPrefixes {
 
   PrefixTree& tree() { return tree_; }
   const PrefixTree& tree() const { return tree_; }
-  // Number of pages for which the budget has room at least.
-  int64_t max_pages() const { return budget_.max_bytes() / page_bytes_; }
   // Stores as much of `key` as the budget has room for. make(i): the i-th page, with a reference that is handed over.
   // bytes(i): of that page. `cost`: of recomputing an element. False: nothing new was stored.
   bool keep(std::span<const Element> key, double cost, FunctionRef<PageGroup(int32_t)> make,
@@ -111,7 +109,9 @@ class PrefixCache final : public CacheBudget::Member, public PageReserve {
   // Bytes of 64 tokens in all layers and heads, as values.
   int64_t group_bytes() const { return groups_.value_bytes(); }
   // Number of groups for which the budget has room, as values.
-  int64_t max_groups() const { return prefixes_.max_pages(); }
+  // The leading whole pages of a prompt of n_total tokens, of which the cache has the first ones, that fit into the
+  // budget.
+  int32_t n_fitting(const KvCache& cache, int32_t n_total) const;
 
   // CacheBudget::Member.
   int64_t bytes() const override { return groups_.bytes(); }
@@ -131,6 +131,7 @@ class PrefixCache final : public CacheBudget::Member, public PageReserve {
     PageGroup make(const KvCache& cache, int32_t i);
     // Bytes that make() adds.
     int64_t bytes_of(const KvCache& cache, int32_t i);
+    int64_t bytes_of(const CachedForms& forms) const;
     // Bytes of the forms that the cache's page has, and the group does not.
     int64_t missing_bytes(PageGroup group, const KvCache& cache, int32_t i);
     // Shares these forms.
@@ -148,7 +149,6 @@ class PrefixCache final : public CacheBudget::Member, public PageReserve {
 
    private:
     CachedForms list(const KvCache& cache, int32_t i);
-    int64_t bytes_of(const CachedForms& forms) const;
     void for_each_form(PageGroup group, FunctionRef<void(PagePool& pool, int32_t page)> visit) const;
 
     std::vector<TablePools> pools_;  // [n_columns], as KvCache counts them

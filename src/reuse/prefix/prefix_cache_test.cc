@@ -82,7 +82,6 @@ TEST_F(CodedPrefixes, AShorterPromptAddsItsEnd) {
   EXPECT_EQ(pools_->used_bytes(), 0);
 }
 
-// Random prompts under a budget that holds a few of them, and under none.
 // A prefix of fewer bytes is worth more for each of them.
 TEST_F(CodedPrefixes, EvictionCountsTheBytesOfTheForms) {
   const auto stored = [this] {
@@ -97,6 +96,27 @@ TEST_F(CodedPrefixes, EvictionCountsTheBytesOfTheForms) {
   EXPECT_NEAR(coded / values, values_bytes / coded_bytes, 1e-9);
 }
 
+// Other requests may wait for these pages: all of them come, except where codes are made ahead of the last pages.
+TEST_F(CodedPrefixes, WhatFitsIsKept) {
+  for (const int32_t n : {300, 1300, 4500}) {
+    for (const int64_t n_groups : {0, 3, 16, 100}) {
+      set_budget(n_groups * value_bytes() + 100);
+      const Key key(static_cast<size_t>(n), 1);
+      KvCache cache = make();
+      keep_places(cache, key);
+      const int32_t n_fitting = prefixes_->n_fitting(cache, n);
+      ask(key);
+      const auto n_kept = prefixes_->known(key).n_common / kPageSlots;
+      EXPECT_LE(n_kept, n_fitting);
+      EXPECT_GE(n_kept, n_fitting - 1);
+      if (n == 4500 && n_groups == 16) {
+        EXPECT_GT(n_kept, 2 * n_groups);
+      }
+    }
+  }
+}
+
+// Random prompts under a budget that holds a few of them, and under none.
 TEST_F(CodedPrefixes, TheBudgetIsNeverExceeded) {
   for (const int64_t n_groups : {0, 3, 16}) {
     set_budget(n_groups * value_bytes() + 100);

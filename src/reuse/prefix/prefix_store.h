@@ -14,9 +14,9 @@
 #include "base/buffer.h"
 #include "base/function_ref.h"
 #include "base/sha256.h"
+#include "cache/continuation.h"
 #include "cache/kv_cache.h"
 #include "cache/page_pools.h"
-#include "reuse/prefix/continuation.h"
 #include "store/tier_chain.h"
 
 namespace vlcache {

@@ -1,5 +1,5 @@
 // Places against their definition, over pages of random forms.
-#include "reuse/prefix/continuation.h"
+#include "cache/continuation.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "reuse/prefix/continuation.h"
+#include "cache/continuation.h"
 
 #include <algorithm>
 
