@@ -8,6 +8,7 @@
 #include "api/messages/data_uri.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/nearest.h"
 
 namespace vlcache {
 namespace {
@@ -53,6 +54,10 @@ EvalTurn read_turn(const JsonObject& o, Answers answers) {
 EvalSample read_sample(const JsonObject& o, const std::filesystem::path& folder, const DatasetNeeds& needs) {
   EvalSample sample{.id = {}, .kind = o.string("kind", ""), .metric = needs.metric, .images = {}, .turns = {}};
   refuse_other_prompts(o);
+  for (const auto& [key, ignored] : o.raw().items()) {
+    if (!is_mistyped(key)) continue;
+    throw Error(ErrorCode::kInput, o.where() + ": unknown key '" + key + "'" + did_you_mean(key, line_keys()));
+  }
   if (o.has("metric")) {
     const auto named = metric_from_name(o.string("metric"));
     if (!named) o.fail("metric", "one of " + metric_names());

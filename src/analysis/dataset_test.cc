@@ -7,6 +7,7 @@
 #include <fstream>
 #include <map>
 
+#include "analysis/question_line.h"
 #include "base/error.h"
 
 namespace vlcache {
@@ -91,12 +92,32 @@ TEST_F(Dataset, LinesThatAskSomethingElseAreLeftOut) {
            {R"({"prompt": "P", "answer": "A", "images": ["a\u0000b"]})", "NUL"},
            {R"({"prompt": "P", "answer": "A", "images": 3})", "images: expected a string or a list of strings"},
            {R"({"prompt": "P", "answers": "A"})", "answers: expected a list of strings"},
+           {R"({"prompt": "P", "answer": "A", "imgaes": ["a"]})", "unknown key 'imgaes' (did you mean 'images'?)"},
+           {R"({"prompt": "P", "answer": "A", "max_tokns": 3})", "did you mean 'max_tokens'"},
            {R"({"prompt": "P"})", "expected answers or answer, found neither"}}) {
     const EvalDataset data = load(good + "\n" + line + "\n");
     EXPECT_EQ(data.samples.size(), 1u) << line;
     EXPECT_THAT(data.problems, ElementsAre(AllOf(HasSubstr("data.jsonl: line 2: "), HasSubstr(says)))) << line;
   }
   EXPECT_THAT(load(R"({"prompt": "P"})", {.answers = Answers::kOptional}).samples[0].turns[0].answers, IsEmpty());
+}
+
+// Keys of other programs beside a question.
+TEST_F(Dataset, OtherKeysAreIgnored) {
+  std::string line = R"({"prompt": "P", "answer": "A")";
+  for (const char* key :
+       {"n_pages", "page",       "pages", "qid",      "uid",      "image_id", "question_id", "questionId",
+        "docId",   "data_split", "split", "source",   "category", "level",    "hint",        "options",
+        "choices", "caption",    "width", "height",   "topic",    "type",     "label",       "text",
+        "context", "model",      "score", "language", "ocr"}) {
+    EXPECT_FALSE(is_mistyped(key)) << key;
+    line += std::string(", \"") + key + "\": 1";
+  }
+  EXPECT_THAT(load(line + "}").problems, IsEmpty());
+  for (const char* key : {"promt", "prompts", "imgaes", "image1", "anwser", "questoin", "tunrs"}) {
+    EXPECT_TRUE(is_mistyped(key)) << key;
+  }
+  EXPECT_FALSE(is_mistyped("images"));
 }
 
 TEST_F(Dataset, PathsLeadBesideTheFileFirst) {

@@ -1,11 +1,13 @@
 #include "analysis/question_line.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
-#include <string_view>
 
 #include "api/messages/data_uri.h"
+#include "api/request_fields.h"
 #include "base/error.h"
 #include "base/file_url.h"
+#include "base/nearest.h"
 #include "io/document/page_selection.h"
 
 namespace vlcache {
@@ -20,6 +22,28 @@ const char* one_key(const JsonObject& line, const char* a, const char* b) {
 }
 
 }  // namespace
+
+const std::vector<std::string>& line_keys() {
+  static const std::vector<std::string> keys = [] {
+    std::vector<std::string> all{"id",  "prompt", "question", "messages", "images", "image",  "videos",
+                                 "raw", "system", "answer",   "answers",  "kind",   "metric", "turns"};
+    for (const RequestField& field : request_fields()) {
+      if (field.line) all.emplace_back(field.name);
+    }
+    return all;
+  }();
+  return keys;
+}
+
+bool is_mistyped(std::string_view key) {
+  constexpr size_t kFewestLetters = 4;  // shorter words are near many
+  const std::vector<std::string>& known = line_keys();
+  if (key.size() < kFewestLetters || std::ranges::find(known, key) != known.end()) return false;
+  return std::ranges::any_of(known, [key](const std::string& k) {
+    const bool near = k.size() >= kFewestLetters && k.size() + 1 >= key.size();  // a long key costs nothing
+    return near && (edit_distance(key, k) <= 1 || std::ranges::is_permutation(key, k));
+  });
+}
 
 std::optional<std::string> asked_text(const JsonObject& line) {
   const char* key = one_key(line, "question", "prompt");

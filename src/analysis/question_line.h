@@ -4,11 +4,19 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json.h"
 
 namespace vlcache {
+
+// The keys that such a line may have in either command: a question's, and request fields.
+const std::vector<std::string>& line_keys();
+
+// Whether a key that is none of these looks like one of them mistyped: with a letter more, less or other, or the same
+// letters in another order.
+bool is_mistyped(std::string_view key);
 
 // The text under `question` or `prompt`; nullopt without either. Throws Error(kInput) if the line has both.
 std::optional<std::string> asked_text(const JsonObject& line);

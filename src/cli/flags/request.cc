@@ -19,11 +19,6 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// Keys of a line besides the request fields.
-constexpr std::array kOwnKeys{"id", "prompt", "question", "messages", "images", "image", "videos", "raw", "system"};
-// Of questions for `eval --data`; a request needs none of them.
-constexpr std::array kEvalKeys{"answer", "answers", "kind", "metric", "turns"};
-
 [[noreturn]] void fail(const std::string& what) { throw Error(ErrorCode::kInput, "request: " + what); }
 
 // The PDF within a part of OpenAI's, as a data URI.
@@ -196,13 +191,10 @@ void read_messages(OrderedJson given, Question& q) {
 }
 
 void check_keys(const OrderedJson& object) {
-  std::vector<std::string> known(kOwnKeys.begin(), kOwnKeys.end());
-  known.insert(known.end(), kEvalKeys.begin(), kEvalKeys.end());
-  for (const RequestField& field : request_fields()) {
-    if (field.line) known.emplace_back(field.name);
-  }
+  const std::vector<std::string>& known = line_keys();
+  const bool is_question = object.contains("answer") || object.contains("answers");  // may say more about itself
   for (const auto& [key, value] : object.items()) {
-    if (std::ranges::find(known, key) != known.end()) continue;
+    if (std::ranges::find(known, key) != known.end() || (is_question && !is_mistyped(key))) continue;
     std::string all;
     for (const std::string& k : known) all += (all.empty() ? "" : ", ") + k;
     fail("unknown key '" + key + "'" + did_you_mean(key, known) + "; known are " + all);

@@ -199,6 +199,9 @@ TEST(Request, QuestionsForEvalAreRequests) {
       "kind": "k", "metric": "anls"})");
   EXPECT_EQ(line.question->prompt, "Q?");
   EXPECT_THAT(line.question->images, ElementsAre("a.png"));
+  // Other keys of a question are for other programs.
+  EXPECT_EQ(read(R"({"question": "Q?", "answers": ["A"], "n_pages": 2, "qid": 7, "pages": [1]})").question->prompt,
+            "Q?");
   for (const auto& [text, says] : std::map<std::string, std::string>{
            {R"({"question": "Q", "prompt": "Q"})", "request: expected either question or prompt, found both"},
            {R"({"prompt": "Q", "image": "a", "images": "b"})", "request: expected either images or image, found both"},
@@ -206,7 +209,10 @@ TEST(Request, QuestionsForEvalAreRequests) {
            {R"({"answer": "A"})", "or messages, found neither"},
            {R"({"turns": [{"question": "Q"}]})", "turns: expected a question on each line"},
            {R"({"question": 3})", "question: expected a string, found 3"},
-           {R"({"question": "Q", "anwser": "A"})", "did you mean 'answer'"}}) {
+           {R"({"question": "Q", "anwser": "A"})", "did you mean 'answer'"},
+           {R"({"question": "Q", "n_pages": 2})", "unknown key 'n_pages'"},
+           {R"({"question": "Q", "answer": "A", "imgaes": []})", "did you mean 'images'"},
+           {R"({"question": "Q", "answer": "A", "max_tokns": 3})", "did you mean 'max_tokens'"}}) {
     EXPECT_THAT(error_of(text), HasSubstr(says)) << text;
   }
 }
