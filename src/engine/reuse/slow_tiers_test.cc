@@ -15,17 +15,29 @@ class SlowTiers : public StoredImages {
     tier_->named = "far";
   }
 
-  // The time of the request by itself, ms to the first token.
-  double ms_alone() {
+  struct Stepped {
+    GenerateResult result;
+    int n_steps = 0;
+  };
+  Stepped stepped(Engine& e) const {
+    Scheduler scheduler(e);
+    const RequestId id = scheduler.add(request(e, "static:r=0.3"));
+    int n_steps = 0;
+    for (; !scheduler.done(id); ++n_steps) scheduler.step();
+    return {scheduler.remove(id), n_steps};
+  }
+  // Without tiers.
+  int n_steps_alone() {
     const auto tiers = std::exchange(tiers_, {});
     const std::unique_ptr<Engine> e = engine();
     tiers_ = tiers;
-    return generate(*e, request(*e, "static:r=0.3")).timings.ttft_ms;
+    return stepped(*e).n_steps;
   }
-  // One patience more would show, whatever else the machine does.
-  static void expect_one_patience(const GenerateResult& result, double patience_ms, double ms_alone) {
-    EXPECT_GE(result.timings.ttft_ms, patience_ms);
-    EXPECT_LT(result.timings.ttft_ms, 1.8 * patience_ms + ms_alone);
+  // A step in which all requests wait lasts for kTierWait, 10 ms, or longer on a busy machine: a second patience would
+  // need as many steps again.
+  static void expect_one_patience(const Stepped& waited, double patience_ms, int n_steps_alone) {
+    EXPECT_GE(waited.result.timings.ttft_ms, patience_ms);
+    EXPECT_LT(waited.n_steps, 1.5 * patience_ms / 10 + n_steps_alone);
   }
   static bool ends(Scheduler& scheduler, RequestId id) {
     for (int i = 0; i < 10'000 && !scheduler.done(id); ++i) scheduler.step();
@@ -74,17 +86,17 @@ TEST_F(SlowTiers, OtherRequestsDoNotWait) {
 // Whatever is late: all of it together costs the request its patience, once.
 TEST_F(SlowTiers, RequestWaitsForItsTimeoutOnce) {
   store();
-  constexpr double kPatience = 1500;
-  const double alone = ms_alone();
+  constexpr double kPatience = 600;
+  const int alone = n_steps_alone();
   for (const char* held : {"exists", "read"}) {
     SCOPED_TRACE(held);
     const std::unique_ptr<Engine> e = engine(kPatience);
     tier_->hold(held);
-    const GenerateResult result = generate(*e, request(*e, "static:r=0.3"));
+    const Stepped waited = stepped(*e);
     tier_->release();
-    EXPECT_EQ(ids(result), greedy());
-    expect_one_patience(result, kPatience, alone);
-    for (const CacheReport::Image& image : result.cache.images) {
+    EXPECT_EQ(ids(waited.result), greedy());
+    expect_one_patience(waited, kPatience, alone);
+    for (const CacheReport::Image& image : waited.result.cache.images) {
       EXPECT_EQ(image.source, Source::kComputed);
       EXPECT_EQ(image.encoder, Encoder::kComputed);
       const bool searched = held == std::string_view("read");
@@ -169,15 +181,16 @@ TEST_F(SlowRedis, DoesNotDelayOtherRequests) {
 TEST_F(SlowRedis, DelaysTheRequestByItsTimeoutOnce) {
   use({.connect_ms = 60'000, .reply_ms = 60'000});
   store();
-  const double alone = ms_alone();
+  constexpr double kPatience = 600;
+  const int alone = n_steps_alone();
   for (const char* command : {"EXISTS", "GET", "GETRANGE"}) {
     SCOPED_TRACE(command);
-    const std::unique_ptr<Engine> e = engine(1500);
+    const std::unique_ptr<Engine> e = engine(kPatience);
     stand_still_at(command);
-    const GenerateResult result = generate(*e, request(*e, "static:r=0.3"));
+    const Stepped waited = stepped(*e);
     standing_ = false;
-    EXPECT_EQ(ids(result), greedy());
-    expect_one_patience(result, 1500, alone);
+    EXPECT_EQ(ids(waited.result), greedy());
+    expect_one_patience(waited, kPatience, alone);
   }
   server_.set_hook(nullptr);
 }
