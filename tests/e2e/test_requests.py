@@ -241,8 +241,13 @@ class Requests(ProgramTest):
 
     def test_each_line_has_its_codec_of_kv(self):
         long = {"prompt": "Which of these is the total? " * 40}
-        coded, plain, again, unknown, typed, reserved = self.lines(
-            [{**long, "kv_codec": "int8"}, long, {**long, "kv_codec": "int8"}, {**long, "kv_codec": "int7"}, {**long, "kv_codec": 8}, {**long, "kv": "static", "kv_codec": "int8"}])
+        body = {"messages": [{"role": "user", "content": long["prompt"]}], "max_tokens": 2, "vlcache": {"kv_codec": "int8"}}
+        batch = [{"custom_id": path, "method": "POST", "url": path, "body": body} for path in ("/v1/chat/completions", "/v1/messages")]
+        coded, plain, again, unknown, typed, reserved, *batched = self.lines(
+            [{**long, "kv_codec": "int8"}, long, {**long, "kv_codec": "int8"}, {**long, "kv_codec": "int7"}, {**long, "kv_codec": 8}, {**long, "kv": "static", "kv_codec": "int8"}, *batch])
+        for line in batched:
+            kv = line["response"]["body"]["vlcache"]["kv"]
+            self.assertEqual((kv["codec"], kv["coded_bytes_read"] > 0), ("int8", True), line)
         self.assertEqual([a["kv"]["codec"] for a in (coded, plain, again)], ["int8", "bf16", "int8"])
         self.assertEqual([a["kv"]["coded_bytes_read"] > 0 for a in (coded, plain)], [True, False])
         self.assertEqual(list(plain["kv"]["bytes_by_codec"]), ["bf16"])

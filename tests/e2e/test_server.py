@@ -318,10 +318,20 @@ class Answers(Server):
         metrics = self.call("GET", "/metrics")[1].decode()
         for codec in ("f32", "int8"):
             self.assertRegex(metrics, 'vlcache:kv_codec_bytes{[^}]*codec="%s"} [1-9]' % codec)
-        completion = {"prompt": prompt, "max_tokens": 1, "vlcache": {"kv_codec": "int8"}}
-        self.assertEqual(self.call("POST", "/v1/completions", completion)[1]["vlcache"]["kv"]["codec"], "int8")
-        lines = self.call("POST", "/v1/responses", {"input": prompt, "max_output_tokens": 1, "vlcache": {"kv_codec": "int8"}})[1]
-        self.assertEqual(lines["vlcache"]["kv"]["codec"], "int8")
+        messages = {"messages": [{"role": "user", "content": prompt}], "max_tokens": 2, "temperature": 0}
+        for path, body in (("/v1/completions", {"prompt": prompt, "max_tokens": 1}), ("/v1/responses", {"input": prompt, "max_output_tokens": 1}), ("/v1/messages", messages),
+                           ("/v1/chat/completions", {**messages, "options": {"seed": 3}})):  # Ollama's
+            for codec in ("int8", "f32"):
+                answer = self.call("POST", path, {**body, "vlcache": {"kv_codec": codec}})[1]
+                self.assertEqual((answer["vlcache"]["kv"]["codec"], answer["vlcache"]["kv"]["coded_bytes_read"] > 0), (codec, codec == "int8"), path)
+
+    def test_four_answers_under_the_codec_of_a_request(self):
+        ask = {"messages": [{"role": "user", "content": "Which of these is the total? " * 40}], "max_tokens": 6, "temperature": 3, "ignore_eos": True, "vlcache": {"kv_codec": "int8"}}
+        four = self.chat({**ask, "n": 4, "seed": 5})
+        self.assertEqual((four["vlcache"]["kv"]["codec"], four["vlcache"]["kv"]["coded_bytes_read"] > 0), ("int8", True))
+        alone = [self.chat({**ask, "seed": 5 + i})["choices"][0]["message"]["content"] for i in range(4)]
+        self.assertEqual([choice["message"]["content"] for choice in four["choices"]], alone)
+        self.assertGreater(len(set(alone)), 1)
 
     def test_the_kept_tokens_of_an_image(self):
         ask = lambda **how: self.chat(about(PAGE, vlcache={"explain": True, **how}))["vlcache"]["kv"]
