@@ -167,6 +167,15 @@ class Chat(ProgramTest):
         self.assertEqual([m["role"] for m in file["messages"]], ["user", "assistant"])
         self.assertEqual(file["messages"][1]["answers"][0]["text"], " " + answers[2])  # which begins without white space when it is printed
 
+    def test_the_codec_of_the_conversation(self):
+        _, _, told = self.chat(f"/image {PAGE}", QUESTION, "/codec", "/codec int8", "/codec int9", "/kv static", "What is the DATE?", "/codec auto", "And the TOTAL?",
+                               args=("--dtype", "bf16", "--explain", "--reuse", "exact"))
+        self.assertEqual(re.findall("KV codec: (.*)", told), ["bf16", "int8", "bf16"])
+        self.assertIn("kv_codec: unknown KV codec 'int9'", told)
+        self.assertIn("KV policy static reserves slots of values, which cannot become int8", told)
+        self.assertRegex(told, r"prompt: 0 of \d+ tokens were found, \d+ computed \(256 more tokens are in the cache, but computed with KV codec bf16\)")
+        self.assertEqual(re.findall(r"prompt: (\d+) of", told), ["0", "0", "256"])  # what bf16 has computed
+
     def start(self):
         p = subprocess.Popen([VLCACHE, "chat", "-m", str(MODEL), "--max-tokens", "4", "--temperature", "0"], stdin=subprocess.PIPE,
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -42,6 +42,7 @@ constexpr ChatCommand kCommands[] = {
     {"/video", "PATH ..", "add a clip or a folder of frames likewise (clip.mp4,fps=1,max_frames=64)"},
     {"/system", "TEXT", "set the system message; without a text, show it; '': none"},
     {"/kv", "POLICY [BUDGET]", "set the KV policy from the next question on; without a policy, show it"},
+    {"/codec", "CODEC", "set --kv-codec likewise; without a codec, show it"},
     {"/retry", "", "ask the last question again"},
     {"/undo", "", "remove the last question and answer"},
     {"/reset", "", "start over, without the images of the next message"},
@@ -86,6 +87,12 @@ Completion complete_message(std::string_view before_cursor) {
     }
     return complete_word(before_cursor.substr(kPolicy.size()), kPolicy.size(), policies);
   }
+  constexpr std::string_view kCodec = "/codec ";
+  if (before_cursor.starts_with(kCodec)) {
+    std::vector<std::string> codecs{"auto"};
+    for (int i = 0; i < kKvCodecs; ++i) codecs.emplace_back(kv_codec_name(static_cast<KvCodec>(i)));
+    return complete_word(before_cursor.substr(kCodec.size()), kCodec.size(), codecs);
+  }
   return complete_path(before_cursor);
 }
 
@@ -119,6 +126,13 @@ void set_policy(Conversation& chat, const std::string& argument) {
     throw Error(ErrorCode::kInput, "/kv: expected POLICY [BUDGET], found '" + argument + "'");
   }
   chat.set_policy(words[0].text, words.size() == 2 ? words[1].text : "");
+}
+
+void set_codec(Conversation& chat, const std::string& argument) {
+  const std::vector<ShellWord> words = shell_words(argument);
+  if (words.empty()) return chat.print_codec();
+  if (words.size() > 1) throw Error(ErrorCode::kInput, "/codec: expected CODEC, found '" + argument + "'");
+  chat.set_codec(words[0].text);
 }
 
 void set_system(Conversation& chat, const std::string& argument) {
@@ -178,6 +192,8 @@ bool handle(Conversation& chat, const std::string& message, bool typed) {
     set_system(chat, argument);
   } else if (word == "/kv") {
     set_policy(chat, argument);
+  } else if (word == "/codec") {
+    set_codec(chat, argument);
   } else if (word == "/save") {
     chat.save_to(only_path(word, argument));
   } else if (word == "/load") {

@@ -220,9 +220,26 @@ void Conversation::set_policy(const std::string& given, const std::string& budge
   options_.model = std::move(model);
   fields_ = std::move(fields);
   policy_ = std::move(policy);
+  forget_kv();
+  print_policy();
+}
+
+void Conversation::forget_kv() {
   sequence_.reset();
   last_.reset();
-  print_policy();
+}
+
+void Conversation::print_codec() const {
+  std::fprintf(stderr, "KV codec: %s\n", std::string(kv_codec_name(codec())).c_str());
+}
+
+void Conversation::set_codec(const std::string& name) {
+  RequestFields fields = fields_;
+  fields.kv_codec = name;
+  builder_.check(fields);
+  fields_ = std::move(fields);
+  forget_kv();
+  print_codec();
 }
 
 void Conversation::set_system(const std::string& text) {
@@ -309,7 +326,7 @@ void Conversation::open_session() {
   }
   stored_ = std::move(state.kv);
   salt_ = stored_.salt;
-  const int32_t n = PrefixReuse::restore(engine_, stored_);
+  const int32_t n = PrefixReuse::restore(engine_, stored_, codec());
   std::fprintf(stderr, "session %s: %zu question%s, KV of %d of %zu tokens was kept\n", options_.session.c_str(),
                turns_.size(), turns_.size() == 1 ? "" : "s", n, stored_.ids.size());
 }
@@ -380,7 +397,8 @@ Prompt Conversation::truncate() {
 
 // Moves the KV of the conversation to its place in a prompt with fewer turns. Returns the number of its tokens.
 int32_t Conversation::keep_kv(Prompt& shorter) {
-  if (sequence_ == nullptr) return shorten_prefix(engine_, stored_, PrefixReuse::cached(engine_, stored_), shorter);
+  if (sequence_ == nullptr)
+    return shorten_prefix(engine_, stored_, PrefixReuse::cached(engine_, stored_, codec()), shorter);
   const PrefixTokens tokens = PrefixReuse::tokens_of(*sequence_);
   const auto n = static_cast<int32_t>(tokens.ids.size());
   return shorten_prefix(engine_, tokens, {.n = n, .kv = sequence_->cache().fork(), .pin = {}}, shorter);

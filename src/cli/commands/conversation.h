@@ -46,6 +46,9 @@ class Conversation {
   void print_policy() const;
   // From the next question on. The KV of the conversation is computed again under it.
   void set_policy(const std::string& kv, const std::string& budget);
+  void print_codec() const;
+  // Of its KV, likewise.
+  void set_codec(const std::string& name);
   const std::string& system() const { return options_.system; }
   void set_system(const std::string& text);
 
@@ -59,6 +62,8 @@ class Conversation {
   bool full(const Prompt& prompt) const;
   Prompt truncate();
   int32_t keep_kv(Prompt& shorter);
+  KvCodec codec() const { return builder_.kv_codec(fields_, *policy_); }
+  void forget_kv();
   void check_fits(const Prompt& prompt) const;
   void keep_if_usable(ChatTurn refused);
   void take_back();

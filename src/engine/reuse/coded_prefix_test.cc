@@ -143,7 +143,9 @@ TEST_F(CodedPrefixReuse, SessionsComeBack) {
     stored = PrefixReuse::store(*engine, *sequence, {});
     EXPECT_TRUE(engine->caches().usual().prefix_store()->flush(kNoDeadline));
   }
-  EXPECT_EQ(PrefixReuse::restore(*start(std::nullopt), stored), 0);
+  const auto plain = start(std::nullopt);
+  EXPECT_EQ(PrefixReuse::restore(*plain, stored), 0);
+  EXPECT_EQ(PrefixReuse::restore(*plain, stored, KvCodec::kInt8), 500);
   const auto engine = start();
   EXPECT_EQ(PrefixReuse::restore(*engine, stored), 500);
   std::vector<int32_t> longer = tokens;

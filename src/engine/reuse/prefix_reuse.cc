@@ -305,9 +305,10 @@ PrefixTokens PrefixReuse::tokens_of(const Sequence& sequence) {
   return tokens;
 }
 
-CachedPrefix PrefixReuse::cached(Engine& engine, const PrefixTokens& tokens) {
-  PrefixCache& cache = engine.caches().usual().prefixes();
-  CachedPrefix found{.kv = KvCache(engine.pools(), engine.backend(), engine.kv_shape()), .pin = {}};
+CachedPrefix PrefixReuse::cached(Engine& engine, const PrefixTokens& tokens, std::optional<KvCodec> codec) {
+  KvCaches& kv = engine.caches().of(codec.value_or(engine.kv_codec()));
+  PrefixCache& cache = kv.prefixes();
+  CachedPrefix found{.kv = KvCache(engine.pools(), engine.backend(), kv.shape()), .pin = {}};
   const std::vector<Element> key = key_of(cache, StoredTokens(tokens).first(std::ssize(tokens.ids)));
   found.n = cache.n_known(key);
   if (found.n > 0) found.pin = cache.share(std::span(key).first(static_cast<size_t>(found.n)), found.kv);
@@ -341,12 +342,12 @@ PrefixTokens PrefixReuse::store(Engine& engine, Sequence& sequence, const Prefix
   return tokens;
 }
 
-int32_t PrefixReuse::restore(Engine& engine, const PrefixTokens& tokens) {
-  KvCaches& kv = engine.caches().usual();
+int32_t PrefixReuse::restore(Engine& engine, const PrefixTokens& tokens, std::optional<KvCodec> codec) {
+  KvCaches& kv = engine.caches().of(codec.value_or(engine.kv_codec()));
   PrefixStore& store = *kv.prefix_store();
   const StoredTokens stored(tokens);
   const KeyParts all = stored.first(static_cast<int32_t>(tokens.ids.size()));
-  KvCache cache(engine.pools(), engine.backend(), engine.kv_shape());
+  KvCache cache(engine.pools(), engine.backend(), kv.shape());
   PrefixStore::Loaded loaded = store.load_all(pieces_of(store, all), cache, kNoDeadline);
   if (loaded.n == 0) loaded.n = store.load_old(digests_of(all), cache, kNoDeadline);
   const double ms_per_token = loaded.ms_per_token > 0 ? loaded.ms_per_token : kUnknownMsPerToken;

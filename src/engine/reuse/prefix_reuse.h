@@ -109,13 +109,13 @@ class PrefixReuse {
   // Stores the sequence's KV beyond this process, and returns its tokens: none if some of it was evicted. `before`:
   // what was stored last of the same conversation, whose end is not needed any more.
   static PrefixTokens store(Engine& engine, Sequence& sequence, const PrefixTokens& before);
-  // Loads what was stored of these tokens, under the engine's own codec, into the prefix cache; returns the number of
-  // tokens.
-  static int32_t restore(Engine& engine, const PrefixTokens& tokens);
+  // Loads the stored KV of these tokens, under the codec or Engine::kv_codec(), into the prefix cache; returns the
+  // number of tokens.
+  static int32_t restore(Engine& engine, const PrefixTokens& tokens, std::optional<KvCodec> codec = {});
   // The sequence's tokens; none if some of its KV was evicted or its policy shares no pages.
   static PrefixTokens tokens_of(const Sequence& sequence);
-  // What the prefix cache has of them, under the engine's own codec.
-  static CachedPrefix cached(Engine& engine, const PrefixTokens& tokens);
+  // The KV of them in the prefix cache, likewise.
+  static CachedPrefix cached(Engine& engine, const PrefixTokens& tokens, std::optional<KvCodec> codec = {});
   // Caches KV of the first n tokens of a prompt under the name that they would have if it was computed for it.
   static void keep(Engine& engine, const Prompt& prompt, int32_t n, const KvCache& kv, double ms_per_token);
 
