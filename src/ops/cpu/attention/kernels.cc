@@ -439,6 +439,7 @@ AttentionKernels attention_kernels(Isa isa, bool byte_dots) {
   VLCACHE_SIMD(isa, fill)(&kernels);
   std::fill(std::begin(kernels.strip_rows), std::end(kernels.strip_rows), kStripRows);
   use_coded(kernels, isa, byte_dots);
+  if (!byte_dots) use_code_values(kernels, isa);
 #if HWY_ARCH_X86
   if (isa >= Isa::kAvx512Bf16) use_avx512bf16(kernels);
   if (isa >= Isa::kAmxBf16) use_amx(kernels);

@@ -28,14 +28,28 @@ inline constexpr float kLog2e = 1.44269504088896341f;
 inline constexpr float kExp2[6] = {1.0000001f, 0.69314694f, 0.24022120f, 0.055507131f, 0.0096755410f, 0.0013276472f};
 
 // How rows of q are packed for K of a codec. The last ones: for codes of 8 or 4 bits, whose rows are rotated
-// (kv_codec.h), H q / block, as CodedQuery or bf16.
-enum class QueryForm : uint8_t { kBF16, kF32, kCodes8, kCodes4, kRotated8, kRotated4 };
-inline constexpr int kQueryForms = 6;
+// (kv_codec.h), H q / block, as CodedQuery, or as values for codes that became values (CodeValues).
+enum class QueryForm : uint8_t {
+  kBF16,
+  kF32,
+  kCodes8,
+  kCodes4,
+  kRotatedBF16Of8,
+  kRotatedBF16Of4,
+  kRotatedF32Of8,
+  kRotatedF32Of4
+};
+inline constexpr int kQueryForms = 8;
 constexpr bool is_rotated(QueryForm form) { return form >= QueryForm::kCodes8; }
-constexpr bool is_rotated_bf16(QueryForm form) { return form >= QueryForm::kRotated8; }
+constexpr bool is_rotated_values(QueryForm form) { return form >= QueryForm::kRotatedBF16Of8; }
+constexpr bool is_bf16(QueryForm form) {
+  return form == QueryForm::kBF16 || form == QueryForm::kRotatedBF16Of8 || form == QueryForm::kRotatedBF16Of4;
+}
 // The codec that rotates it so.
 constexpr KvCodec rotation_of(QueryForm form) {
-  return form == QueryForm::kCodes8 || form == QueryForm::kRotated8 ? KvCodec::kInt8 : KvCodec::kInt4;
+  const bool of_8 =
+      form == QueryForm::kCodes8 || form == QueryForm::kRotatedBF16Of8 || form == QueryForm::kRotatedF32Of8;
+  return of_8 ? KvCodec::kInt8 : KvCodec::kInt4;
 }
 
 // A row of q as whole numbers v, |v| <= kMostQuery: 15 bits, so q loses less than bf16's own rounding, and its products
@@ -54,7 +68,7 @@ constexpr int64_t query_plane(int64_t head_dim) {
 }
 constexpr int64_t query_bytes(QueryForm form, int64_t head_dim) {
   if (form == QueryForm::kCodes8 || form == QueryForm::kCodes4) return 2 * query_plane(head_dim);
-  return head_dim * (form == QueryForm::kF32 ? 4 : 2);
+  return head_dim * (is_bf16(form) ? 2 : 4);
 }
 // Weights times a page's scales as whole numbers: two halves of 7 bits, so that sums over a block fit 32 bits.
 inline constexpr int kMostWeight = 127 * 128 + 127;
@@ -127,6 +141,18 @@ struct ColumnTile {
   float* seen;             // [n] rows with s above kUnseen
 };
 
+// Codes as values that the kernels of `codec` (kBF16 or kF32) multiply, in the layout of its pages: made once for all
+// strips of a tile of many rows.
+struct CodeValues {
+  KvCodec codec;
+  bool many_rows[kKvCodecs];  // by a page's codec: whether many rows multiply values, not codes
+  bool int8_scaled;           // values of int8 are times their scales; else scores and weights are to be multiplied
+  // By the codec of the half. K of a page; V of a page.
+  void (*k[kKvCodecs])(const std::byte* k, int64_t d, std::byte* to);
+  // Bits of the result: slots with a scale that is no finite number. Their values are 0.
+  uint64_t (*v[kKvCodecs])(const std::byte* v, int64_t padded_dim, std::byte* to);
+};
+
 struct AttentionKernels {
   int strip_rows[kKvCodecs];  // by a page's codec; at most, for scores and values
   // Of K's codec. Null scores: pages are decoded to f32.
@@ -138,13 +164,7 @@ struct AttentionKernels {
   // Pairs of bf16 side by side become two lines of f32: from [n, width, 2] to [n, 2, width], width a multiple of 16.
   // Null: no kernel reads bf16 pages slower than f32 pages.
   void (*widen)(const std::byte* from, int64_t n, int64_t width, std::byte* to);
-  // Codes of four, side by side, become two lines of pairs of bf16: from [n, width, 4] to [2 n, width, 2]. Null: no
-  // kernel multiplies pairs of bf16.
-  void (*code_values)(const std::byte* from, int64_t n, int64_t width, std::byte* to);
-  // K and V of int4, their scales too, become pairs of bf16, in the layout of bf16's K and V. Of V's slots with a scale
-  // that is NaN, bits of the result, the others' stay 0.
-  void (*int4_k_values)(const std::byte* k, int64_t d, std::byte* to);
-  uint64_t (*int4_v_values)(const std::byte* v, int64_t padded_dim, std::byte* to);
+  CodeValues code_values;
   // Of K's codec: a row x [d] to QueryForm::kCodes8 or kCodes4; x is 0 up to the next multiple of 64.
   void (*code_query[kKvCodecs])(const float* x, int64_t d, std::byte* y);
   // x [n] = factor H x, block by block (rotate_head).
@@ -188,6 +208,8 @@ void multiply_bytes_amx(const ByteTiles& t);
 
 // Adds the kernels for coded pages (kernels_coded.cc).
 void use_coded(AttentionKernels& kernels, Isa isa, bool byte_dots);
+// Adds f32 values of codes (kernels_code_values.cc).
+void use_code_values(AttentionKernels& kernels, Isa isa);
 
 // Replaces the kernels for kBF16 pages by those of kernels_avx512bf16.cc; only where the CPU has the bf16 dot product.
 void use_avx512bf16(AttentionKernels& kernels);

@@ -255,6 +255,7 @@ inline __m512i pairs_of(__m512i codes) {
   return _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(a), 16), _mm512_castps_si512(b));
 }
 
+// Codes of four, side by side, become two lines of pairs: from [n, width, 4] to [2 n, width, 2].
 void code_values(const std::byte* from, int64_t n, int64_t width, std::byte* to) {
   for (int64_t line = 0; line < n; ++line, to += 8 * width) {
     for (int64_t j = 0; j < width; j += 16, from += 64) {
@@ -280,6 +281,13 @@ inline __m512i scaled_pair(__m512i words, __m512 first, __m512 second) {
 inline __m512 widened(const bf16* scales) {
   const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(scales));
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+
+// Of int8, without scales.
+void int8_k_values(const std::byte* k, int64_t d, std::byte* to) { code_values(k, d / 4, kPageSlots, to); }
+uint64_t int8_v_values(const std::byte* v, int64_t padded_dim, std::byte* to) {
+  code_values(v, kPageSlots / 4, padded_dim, to);
+  return 0;
 }
 
 void int4_k_values(const std::byte* k, int64_t d, std::byte* to) {
@@ -412,16 +420,21 @@ void columns(const ColumnTile& t) {
 
 void use_avx512bf16(AttentionKernels& kernels) {
   constexpr size_t kCodec = static_cast<size_t>(KvCodec::kBF16);
+  constexpr size_t kInt8 = static_cast<size_t>(KvCodec::kInt8), kInt4 = static_cast<size_t>(KvCodec::kInt4);
   kernels.query_form[kCodec] = QueryForm::kBF16;
   kernels.scores[kCodec] = scores;
   kernels.softmax[kCodec] = softmax;
   kernels.values[kCodec] = values;
-  kernels.softmax[static_cast<size_t>(KvCodec::kInt8)] = softmax_codes;
-  kernels.softmax[static_cast<size_t>(KvCodec::kInt4)] = softmax_codes;
+  kernels.softmax[kInt8] = softmax_codes;
+  kernels.softmax[kInt4] = softmax_codes;
   kernels.widen = nullptr;
-  kernels.code_values = code_values;
-  kernels.int4_k_values = int4_k_values;
-  kernels.int4_v_values = int4_v_values;
+  kernels.code_values = {.codec = KvCodec::kBF16, .many_rows = {}, .int8_scaled = false, .k = {}, .v = {}};
+  for (int codec = 0; codec < kKvCodecs; ++codec)
+    kernels.code_values.many_rows[codec] = is_coded(static_cast<KvCodec>(codec));
+  kernels.code_values.k[kInt8] = int8_k_values;
+  kernels.code_values.v[kInt8] = int8_v_values;
+  kernels.code_values.k[kInt4] = int4_k_values;
+  kernels.code_values.v[kInt4] = int4_v_values;
   kernels.row_sums = row_sums;
   kernels.columns = columns;
 }

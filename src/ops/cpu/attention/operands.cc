@@ -21,13 +21,15 @@ void convert_row(const From* x, int64_t n, std::byte* y) {
 // One row of q, of its dtype, to a form.
 void pack_row(const Tensor& q, const std::byte* x, const AttentionKernels& kernels, QueryForm form, std::byte* y) {
   const int64_t d = q.dim(2);
-  const DType dtype = form == QueryForm::kBF16 ? DType::kBF16 : DType::kF32;
+  const DType dtype = is_bf16(form) ? DType::kBF16 : DType::kF32;
   if (is_rotated(form)) {
     alignas(64) float row[kMaxHeadDim];
     std::fill(row + d, row + (d + 63) / 64 * 64, 0.0f);
     pack_row(q, x, kernels, QueryForm::kF32, reinterpret_cast<std::byte*>(row));
     rotate_row(kernels, {rotation_of(form), /*divides=*/true}, d, row);
-    if (is_rotated_bf16(form)) return convert_row<bf16>(row, d, y);
+    if (is_rotated_values(form)) {
+      return dtype == DType::kBF16 ? convert_row<bf16>(row, d, y) : convert_row<float>(row, d, y);
+    }
     return kernels.code_query[static_cast<size_t>(rotation_of(form))](row, d, y);
   }
   if (q.dtype == dtype) {
@@ -64,32 +66,23 @@ void read_scales(const std::byte* from, float* to) {
   for (int j = 0; j < kPageSlots; ++j) to[j] = to_float(scales[j]);
 }
 
-// The scores of these slots become NaN: their V is, and 0 times NaN would change rows that do not see them.
+// The scores of these slots become NaN, as their V is: 0 times NaN would change rows that do not see them.
 void spoil_slots(uint64_t slots, int64_t d, std::byte* k) {
-  constexpr uint32_t kNaNs = 0x7fc07fc0;
+  constexpr uint32_t kNaN = 0x7fc00000;  // as f32, and as the second of a pair of bf16
   for (; slots != 0; slots &= slots - 1) {
     for (int64_t c = 0; c < d / 2; ++c) {
-      std::memcpy(k + 4 * (c * kPageSlots + std::countr_zero(slots)), &kNaNs, sizeof kNaNs);
+      std::memcpy(k + 4 * (c * kPageSlots + std::countr_zero(slots)), &kNaN, sizeof kNaN);
     }
   }
 }
 
-// Page i of a coded block as bf16 values: of codes of 8 bits, whose scales come later, or of 4 bits with their scales.
-void make_values(const AttentionKernels& kernels, int64_t d, bool values, Block& block, int i, std::byte* to) {
-  const int64_t dp = padded_dim(d);
-  std::byte *k = to, *v = to + kv_k_bytes(KvCodec::kBF16, d);
-  if (k_codec(block.codec) == KvCodec::kInt8) {
-    kernels.code_values(block.k[i], d / 4, kPageSlots, k);
-  } else {
-    kernels.int4_k_values(block.k[i], d, k);
-  }
+// Page i of a coded block as values, in `to`.
+void make_values(const CodeValues& make, int64_t d, bool values, Block& block, int i, std::byte* to) {
+  std::byte *k = to, *v = to + kv_k_bytes(make.codec, d);
+  make.k[static_cast<size_t>(k_codec(block.codec))](block.k[i], d, k);
   block.k[i] = k;
   if (!values) return;
-  if (v_codec(block.codec) == KvCodec::kInt8) {
-    kernels.code_values(block.v[i], kPageSlots / 4, dp, v);
-  } else {
-    spoil_slots(kernels.int4_v_values(block.v[i], dp, v), d, k);
-  }
+  spoil_slots(make.v[static_cast<size_t>(v_codec(block.codec))](block.v[i], padded_dim(d), v), d, k);
   block.v[i] = v;
 }
 
@@ -107,10 +100,13 @@ void rotate_row(const AttentionKernels& kernels, const Rotation& rotation, int64
 QueryForm query_form(const Tile& tile, const AttentionKernels& kernels, KvCodec codec) {
   const auto index = static_cast<size_t>(k_codec(codec));
   if (kernels.scores[index] == nullptr) return QueryForm::kF32;
-  if (is_coded(codec) && kernels.code_values != nullptr && tile.n_rows() > kFewRows && !tile.counts) {
-    return k_codec(codec) == KvCodec::kInt8 ? QueryForm::kRotated8 : QueryForm::kRotated4;
-  }
-  return kernels.query_form[index];
+  const CodeValues& values = kernels.code_values;
+  const bool many = values.many_rows[static_cast<size_t>(codec)] && tile.n_rows() > kFewRows;
+  if (!many) return kernels.query_form[index];
+  const bool is_int8 = k_codec(codec) == KvCodec::kInt8;
+  if (values.codec == KvCodec::kF32) return is_int8 ? QueryForm::kRotatedF32Of8 : QueryForm::kRotatedF32Of4;
+  if (tile.counts) return kernels.query_form[index];
+  return is_int8 ? QueryForm::kRotatedBF16Of8 : QueryForm::kRotatedBF16Of4;
 }
 
 void pack_queries(const Tile& tile, const AttentionKernels& kernels, const Tensor& q, const TileScratch& scratch) {
@@ -134,7 +130,9 @@ void load_block(const Walk& walk, const TileScratch& scratch, bool values, Block
   const int64_t d = walk.tile().kv->head_dim, dp = padded_dim(d);
   const bool many = walk.tile().n_rows() > kFewRows;
   std::byte* to = scratch.wide;
-  if (block.rotation == KvCodec::kInt8 && values) {
+  const CodeValues& code_values = kernels.code_values;
+  const bool as_values = is_rotated_values(block.query), scaled = as_values && code_values.int8_scaled;
+  if (block.rotation == KvCodec::kInt8 && values && !scaled) {
     const int64_t codes = dp * kPageSlots;
     for (int i = 0; i < block.n_pages; ++i) read_scales(block.v[i] + codes, scratch.v_scale + i * kPageSlots);
     block.v_scale = scratch.v_scale;
@@ -146,14 +144,14 @@ void load_block(const Walk& walk, const TileScratch& scratch, bool values, Block
       block.v[i] = to + kv_k_bytes(KvCodec::kF32, d);
     }
     block.codec = KvCodec::kF32;
-  } else if (is_rotated_bf16(block.query)) {
-    const bool scaled = k_codec(block.codec) == KvCodec::kInt8;
-    for (int i = 0; i < block.n_pages; ++i, to += kv_page_bytes(KvCodec::kBF16, d)) {
-      if (scaled) read_scales(block.k[i] + d * kPageSlots, scratch.k_scale + i * kPageSlots);
-      make_values(kernels, d, values, block, i, to);
+  } else if (as_values) {
+    const bool scales = k_codec(block.codec) == KvCodec::kInt8 && !scaled;
+    for (int i = 0; i < block.n_pages; ++i, to += kv_page_bytes(code_values.codec, d)) {
+      if (scales) read_scales(block.k[i] + d * kPageSlots, scratch.k_scale + i * kPageSlots);
+      make_values(code_values, d, values, block, i, to);
     }
-    if (scaled) block.k_scale = scratch.k_scale;
-    block.codec = KvCodec::kBF16;
+    if (scales) block.k_scale = scratch.k_scale;
+    block.codec = code_values.codec;
   } else if (block.codec == KvCodec::kBF16 && kernels.widen != nullptr && many) {
     for (int i = 0; i < block.n_pages; ++i, to += kv_page_bytes(KvCodec::kF32, d)) {
       std::byte* v = to + kv_k_bytes(KvCodec::kF32, d);

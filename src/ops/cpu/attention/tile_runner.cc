@@ -55,9 +55,7 @@ void finish(const Tile& tile, const AttentionKernels& kernels, const TileSums& s
 
 int TileRunner::tokens_per_tile(DType compute, int64_t n_tokens, int group, bool coded) const {
   const AttentionKernels& kernels = this->kernels(compute);
-  const int rows = kernels.widen != nullptr                  ? kWidenedTileRows
-                   : coded && kernels.code_values != nullptr ? kCodedTileRows
-                                                             : kTileRows;
+  const int rows = kernels.widen != nullptr ? kWidenedTileRows : coded ? kCodedTileRows : kTileRows;
   const int64_t most = std::max(rows / group, 1);
   const int64_t n_tiles = std::max<int64_t>((n_tokens + most - 1) / most, 1);
   return static_cast<int>(std::max<int64_t>((n_tokens + n_tiles - 1) / n_tiles, 1));
