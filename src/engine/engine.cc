@@ -75,9 +75,7 @@ std::vector<ImageSpan> find_spans(const Model& model, const Prompt& prompt) {
 
 }  // namespace
 
-KvCodec value_codec(const Model& model) {
-  return model.compute_dtype() == DType::kF32 ? KvCodec::kF32 : KvCodec::kBF16;
-}
+KvCodec value_codec(const Model& model) { return value_codec(model.compute_dtype()); }
 
 KvShape kv_shape_of(const Model& model, KvCodec codec) {
   KvShape shape{.layers = {}, .codec = is_coded(codec) ? value_codec(model) : codec};

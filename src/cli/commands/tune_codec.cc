@@ -158,8 +158,8 @@ void tune_codec(const CodecFlags& flags) {
   const ExitAfterInterrupt exit("interrupted");
   ModelFlags values = flags.model;
   values.cache = {};
-  const DType dtype = compute_dtype_of(Model::read_config(checkpoint), asked_dtype(values));
-  values.kv_codec = dtype == DType::kF32 ? "f32" : "bf16";  // whatever an earlier measurement says
+  const DType dtype = compute_dtype(values, checkpoint);
+  values.kv_codec = kv_codec_name(value_codec(dtype));  // whatever an earlier measurement says
   const std::unique_ptr<Engine> engine = load_engine(values, checkpoint);
   CodecFlags measured = flags;
   measured.model = values;
@@ -171,7 +171,7 @@ void tune_codec(const CodecFlags& flags) {
                    .weights = weights_form(values, checkpoint),
                    .dtype = std::string(dtype_name(dtype)),
                    .margin = flags.margin,
-                   .codec = dtype == DType::kF32 ? KvCodec::kF32 : KvCodec::kBF16,
+                   .codec = value_codec(dtype),
                    .evidence = {},
                    .floor = measuring.floor(),
                    .refused = {}};

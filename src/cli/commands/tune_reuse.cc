@@ -145,15 +145,16 @@ void tune(const TuneFlags& flags) {
   const std::span compared =
       all.subspan(n_profiled, std::min(cases.size() - n_profiled, static_cast<size_t>(flags.compared)));
   const KvCodec codec = default_codec(flags.model, checkpoint);
-  ReusePlan plan{.model = checkpoint.fingerprint(),
-                 .form = form.name(),
-                 .weights = weights_form(flags.model, checkpoint),
-                 .kv_codec = codec == value_codec(flags.model, checkpoint) ? std::nullopt : std::optional(codec),
-                 .shares = {},
-                 .one = {},
-                 .several = {},
-                 .looking = flags.looking,
-                 .several_looking = {}};
+  ReusePlan plan{
+      .model = checkpoint.fingerprint(),
+      .form = form.name(),
+      .weights = weights_form(flags.model, checkpoint),
+      .kv_codec = codec == value_codec(compute_dtype(flags.model, checkpoint)) ? std::nullopt : std::optional(codec),
+      .shares = {},
+      .one = {},
+      .several = {},
+      .looking = flags.looking,
+      .several_looking = {}};
   const OrderedJson settings{{"model", plan.model},
                              {"cases", digest_of(cases)},
                              {"target", flags.target},

@@ -31,21 +31,20 @@ void add_codec_flags(const Command& command, ModelFlags& flags) {
       .show_default();
 }
 
-KvCodec value_codec(const ModelFlags& flags, const Checkpoint& checkpoint) {
-  const DType dtype = compute_dtype_of(Model::read_config(checkpoint), asked_dtype(flags));
-  return dtype == DType::kF32 ? KvCodec::kF32 : KvCodec::kBF16;
+DType compute_dtype(const ModelFlags& flags, const Checkpoint& checkpoint) {
+  return compute_dtype_of(Model::read_config(checkpoint), asked_dtype(flags));
 }
 
 KvCodec default_codec(const ModelFlags& flags, const Checkpoint& checkpoint) {
   const std::optional<KvCodec> asked = joined_kv_codec(flags.kv_codec, flags.kv_dtype);
   if (asked) return *asked;
   const std::optional<KvCodec> planned = planned_codec(flags, checkpoint).codec;
-  return planned ? *planned : value_codec(flags, checkpoint);
+  return planned ? *planned : value_codec(compute_dtype(flags, checkpoint));
 }
 
 PlannedCodec planned_codec(const ModelFlags& flags, const Checkpoint& checkpoint) {
-  const DType dtype = compute_dtype_of(Model::read_config(checkpoint), asked_dtype(flags));
-  const std::string values = dtype == DType::kF32 ? "f32" : "bf16";
+  const DType dtype = compute_dtype(flags, checkpoint);
+  const std::string values(kv_codec_name(value_codec(dtype)));
   const std::string path = checkpoint.companion(kKvCodecPlanName).string();
   const auto refused = [&](const std::string& fault) {
     return PlannedCodec{.codec = {}, .reason = values + "; not followed: " + fault, .fault = fault};

@@ -22,8 +22,8 @@ struct PlannedCodec {
 PlannedCodec planned_codec(const ModelFlags& flags, const Checkpoint& checkpoint);
 // The codec of requests that name none.
 KvCodec default_codec(const ModelFlags& flags, const Checkpoint& checkpoint);
-// The codec of values of the dtype that the model computes in.
-KvCodec value_codec(const ModelFlags& flags, const Checkpoint& checkpoint);
+// The dtype that the model computes in.
+DType compute_dtype(const ModelFlags& flags, const Checkpoint& checkpoint);
 // The codec by which a measurement that is resumed names its KV: that of the flags, or of the file that `auto` follows.
 std::string kv_codec_setting(const ModelFlags& flags, const Checkpoint& checkpoint);
 

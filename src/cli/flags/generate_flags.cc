@@ -202,7 +202,7 @@ ReuseChoice reuse_choice(const GenerateFlags& flags, const RequestFields& given,
 
 AnsweringForm answering_form(const ModelFlags& flags, const Checkpoint& checkpoint) {
   return {.weights = weights_form(flags, checkpoint),
-          .values = value_codec(flags, checkpoint),
+          .values = value_codec(compute_dtype(flags, checkpoint)),
           .kv_codec = default_codec(flags, checkpoint)};
 }
 
