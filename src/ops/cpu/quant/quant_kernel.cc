@@ -104,13 +104,14 @@ HWY_INLINE void code_typed(const Tensor& x, const UnitCode& code, const CodedRow
   }
 }
 
-void code_words(const Tensor& x, const CodedAs& as, const CodedRows& rows) {
-  const UnitCode code(as);
-  x.dtype == DType::kF32 ? code_typed<false, float>(x, code, rows) : code_typed<false, bf16>(x, code, rows);
-}
 void code_bytes(const Tensor& x, const CodedAs& as, const CodedRows& rows) {
   const UnitCode code(as);
   x.dtype == DType::kF32 ? code_typed<true, float>(x, code, rows) : code_typed<true, bf16>(x, code, rows);
+}
+void code_without_vnni(const Tensor& x, const CodedAs& as, const CodedRows& rows) {
+  if (by_pairs(as.form)) return code_bytes(x, as, rows);
+  const UnitCode code(as);
+  x.dtype == DType::kF32 ? code_typed<false, float>(x, code, rows) : code_typed<false, bf16>(x, code, rows);
 }
 
 // ---- dot products ---------------------------------------------------------------------------------------------------
@@ -152,7 +153,7 @@ HWY_NOINLINE void panel_of_rows(const QuantPanelArgs& args) {
   const int64_t first = args.rows.at(args.first_row, 0);
   const CodedUnit* x = args.rows.units + first;
   const UnitSums* sums = args.rows.sums + first;
-  constexpr size_t kVectors = kLanes == 16 && kRows <= 2 ? 4 / kRows : 1;  // beside each other
+  constexpr size_t kVectors = kLanes >= 8 && kRows <= 2 ? 4 / kRows : 1;  // beside each other
   F32Vec acc[kLanes64 / kVectors][kVectors][kRows];
 #pragma GCC unroll 16  // here and below: all of acc in registers
   for (size_t i = 0; i < kRows * kLanes64; ++i)
@@ -170,7 +171,9 @@ HWY_NOINLINE void panel_of_rows(const QuantPanelArgs& args) {
 #pragma GCC unroll 8
       for (size_t part = 0; part < kLanes64 / kVectors; ++part) {
         const PartWeights<kBits, kTable, Scales> w{codes, part * kVectors * kLanes, table, scales};
-        for (size_t line = part * kAhead; line < (part + 1) * kAhead; line += 64) prefetch(codes + line);
+        for (size_t line = part * kAhead; line < (part + 1) * kAhead; line += 64) {
+          kBits == 8 && kLanes == 8 ? prefetch_near(codes + line) : prefetch(codes + line);
+        }
         add_band<kDots, 0, kBands>(w, rows_of<kRows>(x), rows_of<kRows>(sums), acc[part]);
         if constexpr (kBands == 2) add_band<kDots, 1, kBands>(w, rows_of<kRows>(x), rows_of<kRows>(sums), acc[part]);
       }
@@ -209,12 +212,14 @@ HWY_INLINE void panel_of(const QuantPanelArgs& args) {
 
 template <Dots kDots>
 HWY_INLINE void panel(const QuantPanelArgs& args) {
-  for_layout(args.layout, [&]<int kBits, bool kTable, size_t kBands>()
-                              VLCACHE_LAMBDA { panel_of<kDots, kBits, kTable, kBands>(args); });
+  for_layout(args.layout, [&]<int kBits, bool kTable, size_t kBands>() VLCACHE_LAMBDA {
+    constexpr bool kPairs = kDots == Dots::kWords && by_pairs(kBits, kTable);
+    panel_of<kPairs ? Dots::kPairHalves : kDots, kBits, kTable, kBands>(args);
+  });
 }
 
-void quant_by_words(const QuantPanelArgs& args) { panel<Dots::kWords>(args); }
-void quant_by_bytes(const QuantPanelArgs& args) {
+void quant_without_vnni(const QuantPanelArgs& args) { panel<Dots::kWords>(args); }
+void quant_by_vnni(const QuantPanelArgs& args) {
 #if defined(VLCACHE_BYTE_DOTS)
   panel<Dots::kHalves>(args);
 #else
@@ -230,22 +235,22 @@ HWY_AFTER_NAMESPACE();
 namespace vlcache::cpu {
 namespace {
 
-HWY_EXPORT(code_words);
+HWY_EXPORT(code_without_vnni);
 HWY_EXPORT(code_bytes);
-HWY_EXPORT(quant_by_words);
-HWY_EXPORT(quant_by_bytes);
+HWY_EXPORT(quant_without_vnni);
+HWY_EXPORT(quant_by_vnni);
 
 }  // namespace
 
 void code_rows(QuantIsa isa, const Tensor& x, const CodedAs& as, const CodedRows& rows) {
   if (isa.byte_dots) return VLCACHE_SIMD(isa.isa, code_bytes)(x, as, rows);
-  VLCACHE_SIMD(isa.isa, code_words)(x, as, rows);
+  VLCACHE_SIMD(isa.isa, code_without_vnni)(x, as, rows);
 }
 
 void quant_panel(QuantIsa isa, const QuantPanelArgs& args) {
   if (!has_few_rows_kernel(args.layout.form)) return quant_groups(isa, args, false);
-  if (isa.byte_dots) return VLCACHE_SIMD(isa.isa, quant_by_bytes)(args);
-  VLCACHE_SIMD(isa.isa, quant_by_words)(args);
+  if (isa.byte_dots) return VLCACHE_SIMD(isa.isa, quant_by_vnni)(args);
+  VLCACHE_SIMD(isa.isa, quant_without_vnni)(args);
 }
 
 }  // namespace vlcache::cpu

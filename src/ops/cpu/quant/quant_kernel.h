@@ -51,7 +51,8 @@ struct CodedRows {
   }
 };
 
-// Which multiplications of bytes a kernel uses: none, or VNNI's, of 512 bits from kAvx512 on, of 256 bits on kAvx2.
+// Whether a kernel multiplies bytes by VNNI, of 512 bits from kAvx512 on, of 256 bits on kAvx2. Without it, words are
+// multiplied, but with codes of 4 bits on kAvx2 pairs of bytes.
 struct QuantIsa {
   Isa isa;
   bool byte_dots;

@@ -109,8 +109,17 @@ HWY_INLINE void groups(const QuantPanelArgs& args) {
                               VLCACHE_LAMBDA { panel_of_groups<kDots, kBits, kTable, kBands>(args); });
 }
 
-void rows_by_words(const QuantPanelArgs& args) { groups<Dots::kWords>(args); }
-void rows_by_bytes(const QuantPanelArgs& args, bool one_byte) {
+void rows_without_vnni(const QuantPanelArgs& args, bool one_byte) {
+  for_layout(args.layout, [&]<int kBits, bool kTable, size_t kBands>() VLCACHE_LAMBDA {
+    if constexpr (by_pairs(kBits, kTable)) {
+      one_byte ? panel_of_groups<Dots::kPairOneByte, kBits, kTable, kBands>(args)
+               : panel_of_groups<Dots::kPairHalves, kBits, kTable, kBands>(args);
+    } else {
+      panel_of_groups<Dots::kWords, kBits, kTable, kBands>(args);
+    }
+  });
+}
+void rows_by_vnni(const QuantPanelArgs& args, bool one_byte) {
 #if defined(VLCACHE_BYTE_DOTS)
   one_byte ? groups<Dots::kOneByte>(args) : groups<Dots::kHalves>(args);
 #else
@@ -126,15 +135,15 @@ HWY_AFTER_NAMESPACE();
 namespace vlcache::cpu {
 namespace {
 
-HWY_EXPORT(rows_by_words);
-HWY_EXPORT(rows_by_bytes);
+HWY_EXPORT(rows_without_vnni);
+HWY_EXPORT(rows_by_vnni);
 
 }  // namespace
 
 void quant_groups(QuantIsa isa, const QuantPanelArgs& args, bool one_byte) {
   CHECK(args.first_row % args.rows.group == 0);
-  if (isa.byte_dots) return VLCACHE_SIMD(isa.isa, rows_by_bytes)(args, one_byte);
-  VLCACHE_SIMD(isa.isa, rows_by_words)(args);
+  if (isa.byte_dots) return VLCACHE_SIMD(isa.isa, rows_by_vnni)(args, one_byte);
+  VLCACHE_SIMD(isa.isa, rows_without_vnni)(args, one_byte);
 }
 
 }  // namespace vlcache::cpu

@@ -55,6 +55,7 @@ class RandomRows : public QuantSource {
     words(rows_.mins, form.min != MinKind::kF16);
     words(rows_.shared_scales, false), words(rows_.shared_mins, false);
   }
+  void set_codes(uint8_t code) { std::fill(rows_.codes.begin(), rows_.codes.end(), code); }
   QuantForm form() const override { return rows_.form; }
   int64_t n_out() const override { return rows_.n_rows; }
   int64_t n_in() const override { return rows_.n_in; }
@@ -253,6 +254,39 @@ TEST(QuantMatmul, ByCodesAndByValues) {
       const Matrix x32(DType::kF32, kRows, kIn), y32(DType::kF32, kRows, kOut);
       exact.run(x32.view, w32, y32.view, {});
       expect_product(x32, values, y32, 1e-5);
+    }
+  }
+}
+
+// The largest codes times the largest integers of x, whose high and low halves are: sums in 16 bits do not overflow.
+TEST(QuantMatmul, LargestSums) {
+  set_threads(3);
+  constexpr int64_t kRows = 3, kOut = 65, kIn = 96;
+  const Matrix x(DType::kBF16, kRows, kIn), y(DType::kF32, kRows, kOut);
+  for (int64_t k = 0; k < kIn; ++k) {
+    // 255/256 of a unit's largest is 127 * 128 - 64.
+    const float low = k % kUnit == 0 ? 1.0f : 255.0f / 256;
+    x.view.row<bf16>(0)[k] = to_bf16(1.0f), x.view.row<bf16>(1)[k] = to_bf16(low);
+    x.view.row<bf16>(2)[k] = to_bf16(-low);
+  }
+  for (const QuantForm& form : forms()) {
+    if (form.min != MinKind::kNone) continue;  // weights of about 0, whose sums are all rounding
+    SCOPED_TRACE(form.describe());
+    RandomRows source(form, kOut, kIn);
+    source.set_codes(static_cast<uint8_t>((1 << form.bits) - 1));
+    const std::vector<float> values = source.values();
+    const Weight w = pack_quantised(DType::kBF16, source);
+    for (const Level& level : levels()) {
+      SCOPED_TRACE(level.name());
+      for (const ActivationBits bits : {ActivationBits::k15, ActivationBits::k8}) {
+        Matmul matmul(level.isa, DType::kBF16, {level.byte_dots, bits});
+        for (const int64_t n : {int64_t{1}, kRows}) {  // one row and many
+          for (int64_t row = 0; row < kRows; row += n)
+            matmul.by_codes(x.view.slice_rows(row, row + n), quant_panels_of(w, w.segments[0]),
+                            y.view.slice_rows(row, row + n), {});
+          expect_product(x, values, y, bits == ActivationBits::k15 ? 4e-4 : 0.05);
+        }
+      }
     }
   }
 }
