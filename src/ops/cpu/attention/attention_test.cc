@@ -33,6 +33,9 @@ TEST_P(AttentionTest, HeadSizesAndGroups) {
   for (int d : {8, 32, 48, 64, 72, 80, 96, 112, 128}) {
     for (int group : {1, 3, 4, 7, 8}) check({.d = d, .group = group, .n_rows = 3, .n_slots = 130});
     check({.d = d, .group = 2, .n_rows = 3, .n_slots = 130, .codec = KvCodec::kF32, .compute = DType::kF32});
+    // Strips of few rows, and a last slot without its pair.
+    for (int group : {1, 2, 3, 5}) check({.d = d, .group = group, .n_rows = 1, .n_slots = 127});
+    check({.d = d, .group = 1, .n_rows = 1, .n_slots = 127, .codec = KvCodec::kF32, .compute = DType::kF32});
   }
 }
 

@@ -1,8 +1,6 @@
 // The portable kernels of attention: Highway, compiled per target. bf16 pages are widened while they are read.
 #include "ops/cpu/attention/kernels.h"
 
-#include <hwy/cache_control.h>
-
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -23,8 +21,13 @@ using D = F32Tag;
 using V = F32Vec;
 using DU = hn::RebindToUnsigned<D>;
 constexpr int kN = static_cast<int>(HWY_MIN(HWY_LANES(float), kLanes));
-// Vectors per strip row: 6 x 4 accumulators fit 32 registers, 6 x 2 fit 16.
-constexpr int kVectors = kN >= 16 ? 4 : 2;
+// Vectors per row of a strip of MR rows: 6 x 4 accumulators fit 32 registers. Of 16, few rows use as many as they can:
+// products with one accumulator wait for each other, and a page's lines are read in their order.
+template <int MR>
+constexpr int kVectors = kN >= 16  ? 4
+                         : MR == 1 ? 8
+                         : MR <= 3 ? 4
+                                   : 2;
 
 HWY_INLINE V load(const float* p) { return hn::LoadU(D(), p); }
 HWY_INLINE void store(V v, float* p) { hn::StoreU(v, D(), p); }
@@ -67,50 +70,86 @@ struct Bf16Page {
   }
 };
 
-// Prefetches the next bytes, a fixed number of lines at every pair of indices.
+// Prefetches the lines of a part of the columns into L2, spread over all of its steps: a burst of them would keep the
+// loads waiting that the products need.
 class Prefetch {
  public:
-  Prefetch(const std::byte* from, int lines) : next_(from), lines_(from != nullptr ? lines : 0) {}
+  struct Part {
+    int begin, end, all;  // columns
+  };
+  // Of n_lines from `from` on, null: none.
+  Prefetch(const std::byte* from, int n_lines, Part part, int n_steps) : n_steps_(n_steps) {
+    if (from == nullptr) return;
+    const int begin = n_lines * part.begin / part.all;
+    n_lines_ = n_lines * part.end / part.all - begin;
+    next_ = from + 64 * begin;
+  }
 
-  HWY_INLINE void at(int index) {
-    if (index % 2 != 0) return;
-    for (int i = 0; i < lines_; ++i, next_ += 64) hwy::Prefetch(next_);
+  HWY_INLINE void step() {
+    for (due_ += n_lines_; due_ >= n_steps_; due_ -= n_steps_, next_ += 64) __builtin_prefetch(next_, 0, 2);
   }
 
  private:
-  const std::byte* next_;
-  int lines_;
+  const std::byte* next_ = nullptr;
+  int n_lines_ = 0, n_steps_, due_ = 0;
 };
 
-// acc[i][j] += a[i][kStep] b[j].part(kStep)
-template <class Page, int kStep, int MR, int NR>
-HWY_INLINE void multiply(V (&acc)[MR][NR], const std::byte* a, int64_t a_stride, const typename Page::Line (&b)[NR]) {
-  V part[NR];
-  for (int j = 0; j < NR; ++j) part[j] = Page::template part<kStep>(b[j]);
-  for (int i = 0; i < MR; ++i) {
-    const V x = all(floats(a + i * a_stride)[kStep]);
-    for (int j = 0; j < NR; ++j) acc[i][j] = hn::MulAdd(x, part[j], acc[i][j]);
+// acc[i][j] += a[i][kStep] part kStep of line j.
+template <class Page, int kStep, int MR, int NR, typename LineOf>
+HWY_INLINE void add_step(V (&acc)[MR][NR], const std::byte* a, int64_t a_stride, const LineOf& line) {
+  const auto row = [&](int i) HWY_ATTR { return all(floats(a + i * a_stride)[kStep]); };
+  const auto column = [&](int j) HWY_ATTR { return Page::template part<kStep>(line(j)); };
+  if constexpr (MR < NR) {
+    V x[MR];
+    for (int i = 0; i < MR; ++i) x[i] = row(i);
+    for (int j = 0; j < NR; ++j) {
+      const V part = column(j);
+      for (int i = 0; i < MR; ++i) acc[i][j] = hn::MulAdd(x[i], part, acc[i][j]);
+    }
+  } else {
+    V parts[NR];
+    for (int j = 0; j < NR; ++j) parts[j] = column(j);
+    for (int i = 0; i < MR; ++i) {
+      const V x = row(i);
+      for (int j = 0; j < NR; ++j) acc[i][j] = hn::MulAdd(x, parts[j], acc[i][j]);
+    }
+  }
+}
+
+// The same for kSteps steps, lines kN lanes apart from b on. What there is less of stays in registers: rows of a, or
+// lines.
+template <class Page, int kSteps, int MR, int NR>
+HWY_INLINE void multiply(V (&acc)[MR][NR], const std::byte* a, int64_t a_stride, const std::byte* b) {
+  const auto load_line = [&](int j) HWY_ATTR { return Page::line(b + 4 * kN * j); };
+  const auto add = [&](const auto& line) HWY_ATTR {
+    add_step<Page, 0>(acc, a, a_stride, line);
+    if constexpr (kSteps == 2) add_step<Page, 1>(acc, a, a_stride, line);
+  };
+  if constexpr (MR < NR) {
+    add(load_line);
+  } else {
+    typename Page::Line lines[NR];
+    for (int j = 0; j < NR; ++j) lines[j] = load_line(j);
+    add([&](int j) HWY_ATTR { return lines[j]; });
   }
 }
 
 template <class Page, int MR>
 void scores_rows(const ScoreTile& t) {
   constexpr int64_t kLineBytes = 4 * kPageSlots;
-  for (int column = 0; column < t.n; column += kVectors * kN) {
-    V acc[MR][kVectors];
+  constexpr int NR = kVectors<MR>;
+  for (int column = 0; column < t.n; column += NR * kN) {
+    V acc[MR][NR];
     for (int i = 0; i < MR; ++i)
-      for (int j = 0; j < kVectors; ++j) acc[i][j] = all(0.0f);
+      for (int j = 0; j < NR; ++j) acc[i][j] = all(0.0f);
     const std::byte* k = t.k + 4 * column;
-    Prefetch prefetch(column == 0 ? t.prefetch : nullptr, t.prefetch_lines);
+    Prefetch prefetch(t.prefetch, t.prefetch_total, {column, column + NR * kN, kPageSlots}, t.head_dim / Page::kSteps);
     for (int c = 0; c < t.head_dim; c += Page::kSteps, k += kLineBytes) {
-      prefetch.at(c);
-      typename Page::Line b[kVectors];
-      for (int j = 0; j < kVectors; ++j) b[j] = Page::line(k + 4 * kN * j);
-      multiply<Page, 0>(acc, t.q + 4 * c, t.q_stride, b);
-      if constexpr (Page::kSteps == 2) multiply<Page, 1>(acc, t.q + 4 * c, t.q_stride, b);
+      prefetch.step();
+      multiply<Page, Page::kSteps>(acc, t.q + 4 * c, t.q_stride, k);
     }
     for (int i = 0; i < MR; ++i)
-      for (int j = 0; j < kVectors; ++j) store(acc[i][j], t.s + i * t.s_stride + column + kN * j);
+      for (int j = 0; j < NR; ++j) store(acc[i][j], t.s + i * t.s_stride + column + kN * j);
   }
 }
 
@@ -124,30 +163,38 @@ HWY_INLINE void values_columns(const ValueTile& t, int column) {
   for (int begin = 0; begin < t.n; begin += kPageSlots) {
     const std::byte* v = t.v[begin / kPageSlots] + 4 * column;
     const int n = std::min(t.n - begin, kPageSlots);
-    const bool first = column == 0 && t.prefetch != nullptr;
-    Prefetch prefetch(first ? t.prefetch[begin / kPageSlots] : nullptr, t.prefetch_lines);
-    for (int s = 0; s < n; s += Page::kSteps, v += int64_t{4} * t.padded_dim, p += 4 * Page::kSteps) {
-      prefetch.at(s);
-      typename Page::Line b[NR];
-      for (int j = 0; j < NR; ++j) b[j] = Page::line(v + 4 * kN * j);
-      multiply<Page, 0>(acc, p, t.p_stride, b);
-      if constexpr (Page::kSteps == 2) {
-        if (s + 1 < n) multiply<Page, 1>(acc, p, t.p_stride, b);  // else the next row may be NaN
-      }
+    Prefetch prefetch(t.prefetch != nullptr ? t.prefetch[begin / kPageSlots] : nullptr, t.prefetch_total,
+                      {column, column + NR * kN, t.padded_dim}, n / Page::kSteps);
+    int s = 0;
+    for (; s + Page::kSteps <= n; s += Page::kSteps, v += int64_t{4} * t.padded_dim, p += 4 * Page::kSteps) {
+      prefetch.step();
+      multiply<Page, Page::kSteps>(acc, p, t.p_stride, v);
     }
+    if (s < n) multiply<Page, 1>(acc, p, t.p_stride, v);  // the next row may be NaN
   }
   for (int i = 0; i < MR; ++i)
     for (int j = 0; j < NR; ++j) store(acc[i][j], t.o + i * t.o_stride + column + kN * j);
 }
 
+// Columns from `column` on, whole pairs of vectors: NR vectors at once, and what is left in halves.
+template <class Page, int MR, int NR>
+HWY_INLINE void values_of_pairs(const ValueTile& t, int column) {
+  for (; column + NR * kN <= t.padded_dim; column += NR * kN) values_columns<Page, MR, NR>(t, column);
+  if constexpr (NR > 2) {
+    if (column < t.padded_dim) values_of_pairs<Page, MR, NR / 2>(t, column);
+  }
+}
+
+// Any number of vectors.
 template <class Page, int MR>
-void values_rows(const ValueTile& t) {
+HWY_INLINE void values_of_vectors(const ValueTile& t) {
+  constexpr int kMost = kVectors<MR>;
   for (int column = 0, left = t.padded_dim / kN; left > 0;) {
-    // Five vectors at once (25 accumulators) rather than 3 + 2, if the strip is short enough and there are registers.
-    if constexpr (kVectors == 4 && MR <= 5) {
+    // Five vectors at once (25 accumulators) rather than 3 + 2, if the strip is short enough.
+    if constexpr (MR <= 5) {
       if (left == 5) return values_columns<Page, MR, 5>(t, column);
     }
-    const int n = left == kVectors + 1 || left == kVectors + 2 ? (left + 1) / 2 : std::min(left, kVectors);
+    const int n = left == kMost + 1 || left == kMost + 2 ? (left + 1) / 2 : std::min(left, kMost);
     switch (n) {
       case 1:
         values_columns<Page, MR, 1>(t, column);
@@ -156,14 +203,23 @@ void values_rows(const ValueTile& t) {
         values_columns<Page, MR, 2>(t, column);
         break;
       case 3:
-        values_columns<Page, MR, kVectors == 4 ? 3 : 1>(t, column);
+        values_columns<Page, MR, 3>(t, column);
         break;
       default:
-        values_columns<Page, MR, kVectors>(t, column);
+        values_columns<Page, MR, kMost>(t, column);
         break;
     }
     column += n * kN;
     left -= n;
+  }
+}
+
+template <class Page, int MR>
+void values_rows(const ValueTile& t) {
+  if constexpr (kLanes % (2 * kN) == 0) {
+    values_of_pairs<Page, MR, kVectors<MR>>(t, 0);
+  } else {
+    values_of_vectors<Page, MR>(t);
   }
 }
 
