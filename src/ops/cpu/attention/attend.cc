@@ -39,7 +39,11 @@ class PrefetchPlan {
 void prefetch_translation(const Block& block, int64_t head_dim) {
   const int64_t bytes = kv_page_bytes(block.codec, head_dim);
   for (int i = 0; i < block.n_pages; ++i) {
-    for (int64_t at = 0; at < bytes; at += 4096) __builtin_prefetch(block.k[i] + at);
+    for (int64_t at = 0; at < bytes; at += 4096) {
+      const std::byte* line = block.k[i] + at;
+      __builtin_prefetch(line);
+      asm volatile("" : : "r"(line));  // GCC removes calls of functions that only prefetch
+    }
   }
 }
 

@@ -32,24 +32,29 @@ void prefetch(const std::byte* p, int lines) {
 }
 
 // name<kTiles>: adds to the sums the products (`dot`) of tile `left`, loaded already, with kTiles tiles of the right
-// operand, side by side, each loaded into tile `right`. A macro, for the reason in amx.h.
-#define VLCACHE_STRIP_PRODUCT(name, dot, left, right) \
-  template <int kTiles>                               \
-  void name(const std::byte* from, int64_t stride) {  \
-    _tile_loadd(right, from, stride);                 \
-    dot(0, left, right);                              \
-    if constexpr (kTiles > 1) {                       \
-      _tile_loadd(right, from + 64, stride);          \
-      dot(1, left, right);                            \
-    }                                                 \
-    if constexpr (kTiles > 2) {                       \
-      _tile_loadd(right, from + 128, stride);         \
-      dot(2, left, right);                            \
-    }                                                 \
-    if constexpr (kTiles > 3) {                       \
-      _tile_loadd(right, from + 192, stride);         \
-      dot(3, left, right);                            \
-    }                                                 \
+// operand, side by side, each loaded into tile `right`; after each, `lines` cache lines from `next` on are prefetched:
+// many at once delay the tiles that are loaded after them. A macro, for the reason in amx.h.
+#define VLCACHE_STRIP_PRODUCT(name, dot, left, right)                                  \
+  template <int kTiles>                                                                \
+  void name(const std::byte* from, int64_t stride, const std::byte* next, int lines) { \
+    _tile_loadd(right, from, stride);                                                  \
+    dot(0, left, right);                                                               \
+    prefetch(next, lines);                                                             \
+    if constexpr (kTiles > 1) {                                                        \
+      _tile_loadd(right, from + 64, stride);                                           \
+      dot(1, left, right);                                                             \
+      prefetch(next + 64 * lines, lines);                                              \
+    }                                                                                  \
+    if constexpr (kTiles > 2) {                                                        \
+      _tile_loadd(right, from + 128, stride);                                          \
+      dot(2, left, right);                                                             \
+      prefetch(next + 128 * lines, lines);                                             \
+    }                                                                                  \
+    if constexpr (kTiles > 3) {                                                        \
+      _tile_loadd(right, from + 192, stride);                                          \
+      dot(3, left, right);                                                             \
+      prefetch(next + 192 * lines, lines);                                             \
+    }                                                                                  \
   }
 VLCACHE_STRIP_PRODUCT(multiply, _tile_dpbf16ps, 4, 5)
 VLCACHE_STRIP_PRODUCT(multiply_left, _tile_dpbf16ps, 6, 7)
@@ -61,15 +66,16 @@ template <int kTiles>
 void scores_tiles(const ScoreTile& t) {
   zero_sums();
   const std::byte *k = t.k, *q = t.q, *next = t.prefetch;
+  const int lines = next != nullptr ? (16 * t.prefetch_lines + kTiles - 1) / kTiles : 0;
   int c = 0;
   for (; c + kDepth <= t.head_dim; c += kDepth, k += 16 * kPairBytes, q += 2 * kDepth) {
-    if (next != nullptr) prefetch(next + int64_t{32} * c * t.prefetch_lines, 16 * t.prefetch_lines);
     _tile_loadd(4, q, t.q_stride);
-    multiply<kTiles>(k, kPairBytes);
+    multiply<kTiles>(k, kPairBytes, next, lines);
+    if (next != nullptr) next += int64_t{64} * 16 * t.prefetch_lines;
   }
   if (c < t.head_dim) {
     _tile_loadd(6, q, t.q_stride);
-    multiply_left<kTiles>(k, kPairBytes);
+    multiply_left<kTiles>(k, kPairBytes, nullptr, 0);
   }
   store_strip<kTiles>(t.s, 4 * t.s_stride);
 }
@@ -83,9 +89,9 @@ void values_tiles(const ValueTile& t, int column, int n) {
   const int lines = t.prefetch != nullptr && column == 0 ? t.prefetch_lines : 0;
   for (int slot = 0; slot < n; slot += kDepth) {
     const int page = slot / kPageSlots, pair = slot % kPageSlots / 2;
-    if (lines > 0) prefetch(t.prefetch[page] + int64_t{64} * pair * lines, 16 * lines);
+    const std::byte* next = lines > 0 ? t.prefetch[page] + int64_t{64} * pair * lines : nullptr;
     _tile_loadd(4, t.p + 2 * slot, t.p_stride);
-    multiply<kTiles>(t.v[page] + pair * v_stride + 64 * column, v_stride);
+    multiply<kTiles>(t.v[page] + pair * v_stride + 64 * column, v_stride, next, (16 * lines + kTiles - 1) / kTiles);
   }
   store_strip<kTiles>(o, o_stride);
 }
@@ -184,16 +190,14 @@ void multiply_bytes(const ByteTiles& t) {
   for (int part = 0; part < t.n_parts; ++part) {
     const std::byte *a = t.a + 64 * part, *b = t.b[part];
     const std::byte* next = t.prefetch != nullptr ? t.prefetch[part] : nullptr;
-    const int lines = next != nullptr ? t.prefetch_lines : 0;
-    prefetch(next, lines / 2);
+    const int lines = next != nullptr ? (t.prefetch_lines + kTiles - 1) / kTiles : 0;
     if (part < n_whole) {
       _tile_loadd(4, a, t.a_stride);
-      multiply_bytes_by<kTiles>(b, t.b_stride);
+      multiply_bytes_by<kTiles>(b, t.b_stride, next, lines);
     } else {
       _tile_loadd(6, a, t.a_stride);
-      multiply_last_bytes_by<kTiles>(b, t.b_stride);
+      multiply_last_bytes_by<kTiles>(b, t.b_stride, next, lines);
     }
-    prefetch(next + 64 * (lines / 2), lines - lines / 2);
   }
   store_strip<kTiles>(reinterpret_cast<float*>(t.sums), 4 * 64);
 }
