@@ -130,7 +130,10 @@ int Strip::columns() const { return (n + kLanes - 1) / kLanes * kLanes; }
 
 Strips::Strips(const Tile& tile, const AttentionKernels& kernels, KvCodec codec) : n_rows_(tile.n_rows()) {
   const int most = kernels.strip_rows[static_cast<size_t>(codec)];
-  if (is_coded(codec) || (most > kStripRows && n_rows_ > kFewRows)) {
+  // AMX: one token, too, with more query heads than a strip of vector registers has; so the bits of a row do not depend
+  // on the few beside it.
+  const bool many = n_rows_ > kFewRows || tile.group > kStripRows;
+  if (is_coded(codec) || (most > kStripRows && many)) {
     most_ = most;
   } else {
     // Five suit five vectors of V (head_dim 72 and 80): 25 accumulators, and V is read once.

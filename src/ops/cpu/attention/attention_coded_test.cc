@@ -128,21 +128,27 @@ TEST_P(CodedAttentionTest, RowsOnBothSidesOfASwitch) {
 
 // A row's result is to the bit the same with later rows and without, although these see other forms.
 TEST_P(CodedAttentionTest, RowsBesideOthersAreAsAlone) {
-  for (KvCodec coded : {KvCodec::kInt8, KvCodec::kInt4, KvCodec::kK8V4}) {
-    TestData data({.group = 3, .n_rows = 6, .n_slots = 1027, .blocks = true, .born = true, .coded = coded});
+  const auto compare = [&](const TestCase& c) {
+    TestData data(c);
     run(data);
     const std::vector<bf16> together = data.out_bf16;
-    const size_t width = static_cast<size_t>(data.c.n_heads() * data.c.d);
+    const size_t width = static_cast<size_t>(c.n_heads() * c.d);
     const int n_slots = data.n_slots[0];
-    for (int i = 0; i < data.c.n_rows; ++i) {
-      const int32_t n_after = data.c.n_rows - 1 - i;
+    for (int i = 0; i < c.n_rows; ++i) {
+      const int32_t n_after = c.n_rows - 1 - i;
       AttentionSeq seq{i, 1, data.view(), &n_after};
-      attention(*workspace, data.q_tensor(), {&seq, 1}, {.scale = data.c.scale()}, data.out_tensor());
+      attention(*workspace, data.q_tensor(), {&seq, 1}, {.scale = c.scale()}, data.out_tensor());
       for (size_t x = i * width; x < (i + 1) * width; ++x) {
-        ASSERT_EQ(data.out_bf16[x].bits, together[x].bits) << "row " << i << " of slot " << n_slots - 1 - n_after;
+        ASSERT_EQ(data.out_bf16[x].bits, together[x].bits)
+            << c.describe() << " row " << i << " of slot " << n_slots - 1 - n_after;
       }
     }
+  };
+  for (KvCodec coded : {KvCodec::kInt8, KvCodec::kInt4, KvCodec::kK8V4}) {
+    compare({.group = 3, .n_rows = 6, .n_slots = 1027, .blocks = true, .born = true, .coded = coded});
   }
+  compare({.group = 8, .n_rows = 3, .n_slots = 1027, .blocks = true, .born = true});
+  compare({.d = 72, .group = 8, .n_rows = 3, .n_slots = 203});
 }
 
 TEST_P(CodedAttentionTest, WindowsSinksAndBiases) {
