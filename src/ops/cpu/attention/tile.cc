@@ -101,11 +101,17 @@ int Block::columns(int64_t limit) const {
   return 0;
 }
 
+// f32 pages that bf16 pages become stay in L1 one at a time: prefill of 512 rows is 1.04 to 1.1 times as fast as with
+// four.
+int Walk::block_pages(KvCodec codec) const {
+  return codec == KvCodec::kBF16 && kernels_.widen != nullptr ? 1 : tile_.block_pages(codec);
+}
+
 Block Walk::next() {
   const KvView& kv = *tile_.kv;
   const float* bias = slot_bias(tile_);
   Block block;
-  for (; at_ < end_ && (block.n_pages == 0 || block.n_pages < tile_.block_pages(block.codec)); ++at_) {
+  for (; at_ < end_ && (block.n_pages == 0 || block.n_pages < block_pages(block.codec)); ++at_) {
     const int64_t page = tile_.pages.page(at_), begin = page * kPageSlots;
     bool masked = false, biased = false;
     if (is_out_of_sight(tile_, page, &masked)) continue;

@@ -112,6 +112,8 @@ class Walk {
   Interval slots() const;
 
  private:
+  int block_pages(KvCodec codec) const;
+
   const Tile& tile_;
   const AttentionKernels& kernels_;
   int64_t begin_, at_, end_;
