@@ -1,6 +1,6 @@
 // Matrix products against the limits of the machine: one line per shape, rows and form of the weights, in percent of
 // the read bandwidth (few rows) and of the arithmetic peak (many), both probed right before and after. Usage:
-// gemm_bench [bf16|f32|int4|int6|int8] [model] [rows...]
+// gemm_bench [bf16|f32|int4|int6|int8] [model] [rows...] [avx2|avx_vnni|...] [threads=N]
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -40,7 +40,8 @@ constexpr Shape kShapes[] = {
     {"0.5b", "o", 896, 896},       {"0.5b", "gate_up", 9728, 896}, {"0.5b", "down", 896, 4864},
     {"135m", "qkv", 960, 576},     {"135m", "o", 576, 576},        {"135m", "gate_up", 3072, 576},
     {"135m", "down", 576, 1536},   {"clip-l", "qkv", 3072, 1024},  {"clip-l", "o", 1024, 1024},
-    {"clip-l", "fc1", 4096, 1024}, {"clip-l", "fc2", 1024, 4096},
+    {"clip-l", "fc1", 4096, 1024}, {"clip-l", "fc2", 1024, 4096},  {"2b", "qkv", 4096, 2048},
+    {"2b", "o", 2048, 2048},       {"2b", "gate_up", 12288, 2048}, {"2b", "down", 2048, 6144},
 };
 
 // Of copies of a weight, so that no cache holds them: server sockets have 260 MiB and more, from which copies of 256
@@ -113,6 +114,7 @@ struct Way {
 void bench(const Shape& shape, const Kind& kind, const std::vector<int64_t>& all_rows) {
   const cpu::Isa isa = cpu::fastest_isa();
   cpu::Matmul matmul(isa, kind.dtype, {cpu::has_byte_dots(isa)});
+  cpu::Matmul of_8_bits(isa, kind.dtype, {cpu::has_byte_dots(isa), ActivationBits::k8});
   Buffer source, x_memory;
   const Tensor rows_of_w = filled(source, kind.dtype, shape.n_out, shape.n_in);
   std::vector<Weight> weights;
@@ -129,6 +131,7 @@ void bench(const Shape& shape, const Kind& kind, const std::vector<int64_t>& all
     const auto quantised = [&](int i) { return cpu::quant_panels_of(of(i), of(i).segments[0]); };
     const std::vector<Way> ways =
         kind.form ? std::vector<Way>{{"codes", [&](int i) { matmul.by_codes(x, quantised(i), y, {}); }},
+                                     {"codes x 8 bits", [&](int i) { of_8_bits.by_codes(x, quantised(i), y, {}); }},
                                      {"values", [&](int i) { matmul.by_values(x, quantised(i), y, {}); }}}
                   : std::vector<Way>{{"panels", [&](int i) { matmul.by_panels(x, dense(i), y, {}); }}};
     const MachineLimits before = limits_probe().measure(0.2);
@@ -161,8 +164,13 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
     const auto* named = std::ranges::find(vlcache::kKinds, arg, &vlcache::Kind::name);
+    const auto* set = std::ranges::find(vlcache::cpu::kInstructionSets, arg, &vlcache::cpu::InstructionSet::name);
     if (named != std::end(vlcache::kKinds))
       kind = named;
+    else if (set != vlcache::cpu::kInstructionSets.end())
+      vlcache::cpu::limit_machine(*set);
+    else if (arg.starts_with("threads="))
+      vlcache::set_threads(std::atoi(argv[i] + 8));
     else if (std::atol(argv[i]) > 0 && arg.find_first_not_of("0123456789") == std::string::npos)
       rows.push_back(std::atol(argv[i]));
     else

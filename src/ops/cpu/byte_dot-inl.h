@@ -1,4 +1,4 @@
-// Multiplies bytes (VNNI), compiled once per Highway target.
+// Multiplies bytes (VNNI, or AVX2 alone), compiled once per Highway target.
 #if defined(VLCACHE_OPS_CPU_BYTE_DOT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef VLCACHE_OPS_CPU_BYTE_DOT_INL_H_
 #undef VLCACHE_OPS_CPU_BYTE_DOT_INL_H_
@@ -29,6 +29,26 @@ HWY_INLINE I32Vec byte_dot(I32Vec sum, U32Vec w, U32Vec x) {
 #else
   asm("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(w.raw), "v"(x.raw));
 #endif
+  return sum;
+}
+#endif
+
+#if HWY_TARGET == HWY_AVX2
+// Without VNNI. Additions are in assembler, because GCC would make all products of a sum before it adds them, and keep
+// them in memory.
+using PairTag = hn::Repartition<int16_t, F32Tag>;
+using PairVec = hn::Vec<PairTag>;
+// The sums of two products of each lane's bytes, of w without a sign and signed ones of x; w of 0 to 128, so that no
+// sum exceeds 16 bits.
+HWY_INLINE PairVec byte_pairs(U32Vec w, U32Vec x) { return PairVec{_mm256_maddubs_epi16(w.raw, x.raw)}; }
+HWY_INLINE PairVec add_byte_pairs(PairVec sum, U32Vec w, U32Vec x) {
+  asm("vpaddw %1, %0, %0" : "+x"(sum.raw) : "x"(byte_pairs(w, x).raw));
+  return sum;
+}
+HWY_INLINE I32Vec sum_of_pairs(PairVec pairs) { return I32Vec{_mm256_madd_epi16(pairs.raw, _mm256_set1_epi16(1))}; }
+// sum + the products of each lane's two words.
+HWY_INLINE I32Vec add_word_pairs(I32Vec sum, U32Vec w, U32Vec x) {
+  asm("vpaddd %1, %0, %0" : "+x"(sum.raw) : "x"(_mm256_madd_epi16(w.raw, x.raw)));
   return sum;
 }
 #endif

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "ops/cpu/attention/attention.h"
 #include "ops/cpu/attention/kv_pages.h"
+#include "ops/cpu/limits/limits.h"
 #include "ops/cpu/matmul/matmul.h"
 #include "ops/cpu/packed.h"
 #include "ops/cpu/quant/quant_panel.h"
@@ -120,7 +121,9 @@ class CpuBackend final : public Backend {
 std::unique_ptr<Backend> make_cpu_backend(DType compute_dtype, const CpuBackendOptions& options) {
   CHECK(compute_dtype == DType::kF32 || compute_dtype == DType::kBF16);
   const cpu::Isa isa = cpu::fastest_isa(options.max_isa);
-  const cpu::CodeProducts codes{options.byte_dots && cpu::has_byte_dots(isa), options.activation_bits};
+  const cpu::CodeProducts codes{.byte_dots = options.byte_dots && cpu::has_byte_dots(isa),
+                                .activation_bits = options.activation_bits,
+                                .word_products = isa == cpu::Isa::kAvx2 && cpu::word_products_pay()};
   return std::make_unique<CpuBackend>(compute_dtype, isa, codes);
 }
 

@@ -24,6 +24,10 @@ inline constexpr std::string_view kPackedLayout = "panels of 64, 1";
 constexpr int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 constexpr int64_t padded_inputs(DType dtype, int64_t n_in) { return round_up(n_in, dtype == DType::kF32 ? 16 : 32); }
 
+// A block of a panel as f32 for vector units of 16 registers: strips of 16 outputs, [4][kBlockInputs][kStrip]. A strip
+// takes half of L1; with all 64 outputs beside each other, its lines would fall into a quarter of L1's sets.
+inline constexpr int64_t kBlockInputs = 256, kStrip = 16, kStripFloats = kBlockInputs * kStrip;
+
 // A matrix of such panels.
 struct Panels {
   const std::byte* data;

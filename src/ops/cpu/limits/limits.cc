@@ -64,6 +64,21 @@ int64_t byte_dot_loop(int64_t n, uint32_t* sink) {
 #endif
 }
 
+// n products of AVX2 with words, each with an addition.
+void word_loop([[maybe_unused]] int64_t n, [[maybe_unused]] uint32_t* sink) {
+#if HWY_TARGET == HWY_AVX2
+  const U32Vec x = hn::Set(U32Tag(), *sink | 0x01020304u);
+  I32Vec sums[12];
+#pragma GCC unroll 12
+  for (I32Vec& sum : sums) sum = hn::Zero(I32Tag());
+  for (int64_t step = 0; step < n; step += 12) {
+#pragma GCC unroll 12
+    for (I32Vec& sum : sums) sum = add_word_pairs(sum, hn::BitCast(U32Tag(), sum), x);
+  }
+  for (const I32Vec& sum : sums) *sink ^= static_cast<uint32_t>(hn::GetLane(sum));
+#endif
+}
+
 // Reads `bytes` (a multiple of 1024) front to back.
 uint32_t read_loop(const std::byte* p, int64_t bytes) {
   const hn::ScalableTag<uint32_t> d;
@@ -86,6 +101,7 @@ namespace {
 
 HWY_EXPORT(fma_loop);
 HWY_EXPORT(byte_dot_loop);
+HWY_EXPORT(word_loop);
 HWY_EXPORT(read_loop);
 
 // Larger than the caches of today's server sockets that two cores can fill.
@@ -141,6 +157,25 @@ bool bf16_dots_pay() {
     return 64.0 * kSteps / dots >= static_cast<double>(f32_done) / f32;
   }();
   return pays;
+}
+
+bool word_products_pay() {
+  static const bool pay = [] {
+    constexpr int64_t kSteps = 48 * 400;  // some microseconds
+    constexpr Isa kIsa = Isa::kAvx2;
+    CHECK(detect_isa() >= kIsa);
+    const double multiply_adds = least_seconds([] {
+      float value = 0.0f;
+      VLCACHE_SIMD(kIsa, fma_loop)(kSteps, &value);
+    });
+    const double words = least_seconds([] {
+      uint32_t value = 0;
+      VLCACHE_SIMD(kIsa, word_loop)(kSteps, &value);
+    });
+    // Of 32 inputs and 8 outputs: 16 products of words and 4 operations of f32, or 32 multiply-adds.
+    return 16 * words < (32 - 4) * multiply_adds;
+  }();
+  return pay;
 }
 
 Buffer probe_memory() {

@@ -17,4 +17,8 @@ MachineLimits measure_limits(double seconds, const Buffer& memory);
 // each), which matters where a virtual machine hides AMX.
 bool bf16_dots_pay();
 
+// Whether AVX2 multiplies codes with integers of x faster than their values with f32; requires Isa::kAvx2. Measured
+// once, like the above. A CPU that multiplies words in one of its pipes alone does not.
+bool word_products_pay();
+
 }  // namespace vlcache::cpu

@@ -4,26 +4,10 @@
 #include <vector>
 
 #include "ops/backend.h"
-#include "ops/cpu/packed.h"
-#include "ops/cpu/quant/quant_kernel.h"
+#include "ops/cpu/matmul/panel_source.h"
 #include "ops/cpu/scratch.h"
 
 namespace vlcache::cpu {
-
-// A matrix of panels of values: packed ones, or quantised ones that become values when they are asked for.
-struct PanelSource {
-  Isa isa;
-  Panels values;  // no data where there are codes
-  const QuantPanels* codes = nullptr;
-
-  bool quantised() const { return codes != nullptr; }
-  // Panel i, in `memory` if it is quantised.
-  const std::byte* panel(int64_t i, std::byte* memory) const {
-    if (!quantised()) return values.panel(i);
-    dequantise_panel(isa, codes->layout, codes->panel(i), values.dtype, memory);
-    return memory;
-  }
-};
 
 // Memory of such products, kept from one to the next.
 struct AmxMemory {

@@ -4,7 +4,7 @@
 // AVX-512 (BF16 or widening, and f32): the panel kernel for any number of rows (1.1B as a whole on an Emerald Rapids
 // without fast dot products, percent of the f32 peak: 20 rows 56, 40 rows 67, 512 rows 78). With AVX2, whose 16
 // registers hold a third of the sums: the panel kernel for few rows, which reads the weights as fast as memory delivers
-// them, and blocks of widened weights for many (block_kernel.h). All but AMX sum an output in one order, so that a
+// them, and blocks of widened weights for many (block_product.h). All but AMX sum an output in one order, so that a
 // row's result does not depend on how many rows are computed with it.
 //
 // oneDNN 2.6 was measured against these kernels on the same packed weights and is not used: on a Zen 3 (AVX2), 1.1B
@@ -13,7 +13,7 @@
 // 91 against 92. It lets the other rows of a batch change a row's rounding, compiles code for every new row count, and
 // its generated code uses the stack pointer as a data register, so that a signal handler writes into the heap.
 //
-// Quantised weights in bf16: the codes themselves, with x as integers, for few rows and, where products of bytes are
+// Quantised weights in bf16: the codes themselves, with x as integers, for few rows and, where products of integers are
 // faster than those of values, for many. Otherwise a panel becomes values of the compute dtype once per block of rows,
 // and the panel kernels take it from there. In f32 always the latter.
 #include "ops/cpu/matmul/matmul.h"
@@ -24,9 +24,10 @@
 
 #include "base/error.h"
 #include "base/os/threads.h"
-#include "ops/cpu/matmul/block_kernel.h"
+#include "ops/cpu/matmul/block_product.h"
 #include "ops/cpu/matmul/epilogue.h"
 #include "ops/cpu/matmul/panel_kernel.h"
+#include "ops/cpu/matmul/tiling.h"
 #include "ops/cpu/packed.h"
 #include "ops/cpu/quant/quant_kernel.h"
 #include "ops/cpu/quant/quant_panel.h"
@@ -47,8 +48,10 @@ constexpr int64_t kFewRows = 16;
 constexpr int64_t kWordDotRows = 12, kRowsBesideBf16 = 20;
 
 // Up to this many rows make bytes of codes in registers; for more they are stored first. Measured on one core, 11264 x
-// 2048, in 4 bits: 32 rows in 6.5 ms and 7.1, 64 in 13.1 and 13.1, 128 in 26.5 and 25.3.
-constexpr int64_t kFewCodedRows = 64;
+// 2048, in 4 bits: on 512 bits 32 rows in 6.5 ms and 7.1, 64 in 13.1 and 13.1, 128 in 26.5 and 25.3; on 256 bits 16
+// rows in 6.4 and 5.7, 24 in 8.5 and 7.8, 64 in 24.3 and 19.0 (8 bits: 6.4 and 6.5, 8.9 and 8.8, 23.4 and 19.4). By
+// words, 12 rows in 5.9 and 5.3, 8 in 4.4 and 4.0 (8 bits: 6.1 and 6.4, 4.3 and 4.9).
+constexpr int64_t kFewCodedRows = 64, kFewCodedRows256 = 20;
 
 // Rows of a group that n rows with codes are dealt into.
 int64_t coded_group(int64_t n) {
@@ -70,9 +73,6 @@ constexpr int64_t kMinRowBlock = 96;  // a panel fetched from memory must be wor
 
 // Parts of a panel are multiples of 16 outputs: one cache line of a panel's row.
 constexpr int64_t kColumnUnit = 16;
-
-// Tasks per thread of a product with many rows: small enough that a disturbed core costs little.
-constexpr int64_t kTasksPerThread = 16;
 
 // Pieces per thread of a product with few rows. With codes, measured on a decode step in 4 bits: 16 pieces 40 tokens/s,
 // 4 pieces 37.
@@ -144,45 +144,9 @@ void run_few_rows(const PanelJob& job) {
   });
 }
 
-// A product with many rows as tiles of some panels x a block of rows.
-struct Tiling {
-  int64_t n_out, n_rows;
-  int64_t columns, rows;  // of a tile; the last ones of each may be smaller
-
-  int64_t n_groups() const { return (n_out + columns - 1) / columns; }
-  int64_t n_blocks() const { return (n_rows + rows - 1) / rows; }
-
-  // body(Columns, first row, last row, thread); the tiles of one block of rows run next to each other in time.
-  template <typename Body>
-  void for_each(const Body& body) const {
-    const auto task = [&](int64_t i, int thread) {
-      const int64_t column = i % n_groups() * columns, row = i / n_groups() * rows;
-      body(Columns{column, std::min(n_out, column + columns)}, row, std::min(n_rows, row + rows), thread);
-    };
-    parallel_for(n_groups() * n_blocks(), std::ref(task));
-  }
-};
-
-struct TilingRules {
-  int64_t most_rows;  // of a block
-  int64_t tasks_per_thread = kTasksPerThread;
-  int64_t row_unit = kPanelRows;
-};
-
 // Rows of so many bytes that stay in caches, but `least` at least.
 int64_t rows_in_caches(int64_t row_bytes, int64_t least = kMinRowBlock) {
   return std::max(least, kBlockBytes / std::max<int64_t>(1, row_bytes));
-}
-
-Tiling tiles_of(int64_t n_rows, int64_t n_out, const TilingRules& rules) {
-  const int64_t n_panels = (n_out + kPanel - 1) / kPanel, n_tasks = rules.tasks_per_thread * n_threads();
-  const int64_t most_rows = rules.most_rows;
-  int64_t n_blocks = (n_rows + most_rows - 1) / most_rows;
-  const int64_t panels = std::max<int64_t>(1, n_panels * n_blocks / n_tasks);
-  const int64_t n_groups = (n_panels + panels - 1) / panels;
-  if (n_groups * n_blocks < n_tasks)
-    n_blocks = std::max(n_blocks, std::min(n_tasks / n_groups, n_rows / (4 * rules.row_unit)));
-  return {n_out, n_rows, panels * kPanel, round_up((n_rows + n_blocks - 1) / n_blocks, rules.row_unit)};
 }
 
 void run_many_rows(const PanelJob& job) {
@@ -194,52 +158,6 @@ void run_many_rows(const PanelJob& job) {
   }
   tiles_of(job.n_rows, job.w.n_out, rules).for_each([&](Columns columns, int64_t first, int64_t last, int thread) {
     job.run(columns.begin, columns.end, first, last, thread);
-  });
-}
-
-// What a thread needs in a product in blocks: strips of weights and sums.
-constexpr int64_t kStripBytes = kBlockInputs * kPanel * 4, kBlockScratchBytes = kStripBytes + kBlockRows * kPanel * 4;
-
-struct BlockJob {
-  Isa isa;
-  const float* x;  // interleaved
-  int64_t n_rows;
-  const PanelSource& source;
-  std::vector<Scratch>& values;  // of threads, for quantised panels as values
-  std::vector<Scratch>& blocks;  // of threads
-  const Tensor& y;
-  const Epilogue& epilogue;
-  const Panels& w = source.values;
-
-  // Outputs `columns` of rows [first, last).
-  void run(const Columns& columns, int64_t first, int64_t last, int thread) const {
-    const auto at = static_cast<size_t>(thread);
-    std::byte* memory = blocks[at].get(0);
-    float* sums = reinterpret_cast<float*>(memory + kStripBytes);
-    for (int64_t column = columns.begin; column < columns.end; column += kPanel) {
-      const int64_t n = std::min(kPanel, columns.end - column);
-      const std::byte* panel = source.panel(column / kPanel, source.quantised() ? values[at].get(0) : nullptr);
-      for (int64_t row = first; row < last; row += kBlockRows) {
-        const int64_t n_rows = std::min(kBlockRows, last - row);
-        const BlockArgs args{.x = x + row * w.n_in,
-                             .n_rows = n_rows,
-                             .n_in = w.n_in,
-                             .panel = panel,
-                             .columns = round_up(n, kColumnUnit),
-                             .strips = reinterpret_cast<float*>(memory),
-                             .sums = sums};
-        w.dtype == DType::kBF16 ? block_simd_bf16(isa, args) : block_simd_f32(isa, args);
-        finish_tile(isa, {sums, kPanel, row, n_rows, column, n}, epilogue, y);
-      }
-    }
-  }
-};
-
-void run_blocks(const BlockJob& job) {
-  TilingRules rules{.most_rows = kBlockRows, .row_unit = kGroupRows};
-  if (job.source.quantised()) rules.most_rows = kQuantRowBlock, rules.tasks_per_thread = kQuantTasksPerThread;
-  tiles_of(job.n_rows, job.w.n_out, rules).for_each([&](Columns columns, int64_t first, int64_t last, int thread) {
-    job.run(columns, first, last, thread);
   });
 }
 
@@ -264,6 +182,9 @@ void run_panels(const PanelJob& job) {
     run_many_rows(job);
   }
 }
+
+// Memory of a thread in a product in tiles of codes: a block of weights, and the sums of a tile.
+constexpr int64_t kCodeScratchBytes = kCodeTileBytes + kTilePanels * kTileRows * kPanel * int64_t{sizeof(float)};
 
 // A panel of quantised weights as values.
 int64_t values_bytes(int64_t n_in, DType dtype) { return round_up(n_in, kUnit) * kPanel * dtype_bytes(dtype); }
@@ -304,7 +225,7 @@ Matmul::~Matmul() = default;
 
 int64_t Matmul::scratch_bytes() const {
   int64_t bytes = x_copy_.bytes() + x_ordered_.bytes() + coded_.bytes() + amx_.bytes();
-  for (const auto* scratch : {&values_, &blocks_}) {
+  for (const std::vector<Scratch>* scratch : {&values_, &blocks_}) {
     for (const Scratch& memory : *scratch) bytes += memory.bytes();
   }
   return bytes;
@@ -312,8 +233,15 @@ int64_t Matmul::scratch_bytes() const {
 
 int64_t Matmul::most_coded_rows() const {
   if (compute_dtype_ != DType::kBF16) return 0;
-  if ((codes_.byte_dots && isa_ < Isa::kAvx512Bf16) || codes_.activation_bits == ActivationBits::k8) return INT64_MAX;
+  if (codes_.activation_bits == ActivationBits::k8) return INT64_MAX;
+  const bool tiles = isa_ < Isa::kAvx512Bf16 && has_code_tiles({isa_, codes_.byte_dots});
+  if (tiles && (codes_.byte_dots || codes_.word_products)) return INT64_MAX;
   return codes_.byte_dots ? kRowsBesideBf16 : kWordDotRows;
+}
+
+bool Matmul::in_code_tiles(int64_t n_rows) const {
+  const int64_t few = !codes_.byte_dots ? kWordDotRows : isa_ >= Isa::kAvx512 ? kFewCodedRows : kFewCodedRows256;
+  return n_rows > few && has_code_tiles({isa_, codes_.byte_dots});
 }
 
 // Blocks of weights (amx_product.h) instead of a pass over all of them.
@@ -329,16 +257,17 @@ DType Matmul::operand_dtype() const { return isa_ < Isa::kAvx512Bf16 ? DType::kF
 
 int64_t Matmul::quantised_scratch_bytes(int64_t n_rows, int64_t n_in, bool ordered) const {
   const int64_t n_coded = std::min(n_rows, most_coded_rows());
-  int64_t bytes = n_coded > 0 ? CodedRows::bytes(n_coded, n_in, coded_group(n_coded)) : 0, of_thread = 0;
-  if (ordered) bytes += n_rows * n_in * dtype_bytes(compute_dtype_);
-  if (codes_.byte_dots && n_coded > kFewCodedRows) {
-    constexpr QuantForm kLargest{.group = 16};  // the most scales; codes are bytes in tiles of any form
-    of_thread = code_tile_bytes({kLargest, n_in});
+  int64_t bytes = 0, of_thread = 0;
+  if (n_coded > 0) {
+    const bool in_tiles = in_code_tiles(n_coded);
+    bytes += CodedRows::bytes(n_coded, n_in, in_tiles ? kCodedGroup : coded_group(n_coded));
+    if (in_tiles) of_thread = kCodeScratchBytes;
   }
+  if (ordered) bytes += n_rows * n_in * dtype_bytes(compute_dtype_);
   if (n_rows > n_coded) {
-    of_thread = std::max(of_thread, values_bytes(n_in, operand_dtype()));
     if (operand_dtype() != compute_dtype_ || in_blocks(n_rows)) bytes += n_rows * n_in * dtype_bytes(operand_dtype());
-    if (in_blocks(n_rows)) of_thread += kBlockScratchBytes;
+    if (in_blocks(n_rows)) of_thread = kBlockScratchBytes;
+    of_thread += values_bytes(n_in, operand_dtype());
     if (on_amx(n_rows)) bytes += amx_memory_bytes(n_rows, n_in);
   }
   return bytes + n_threads() * of_thread;
@@ -394,24 +323,21 @@ void Matmul::by_values(const Tensor& x, const QuantPanels& w, const Tensor& y, c
 void Matmul::by_panels_of(const PanelSource& w, const Tensor& x, const Tensor& y, const Epilogue& epilogue) {
   const bool small = is_small(x.rows(), w.values), of_bf16 = operand_dtype() == DType::kBF16;
   if (of_bf16 && on_amx(x.rows()) && !small) return multiply_on_amx(w, x, y, epilogue, amx_);
+  if (in_blocks(x.rows()) && !small) {
+    float* rows = reinterpret_cast<float*>(x_copy_.get(x.numel() * int64_t{sizeof(float)}));
+    interleave_rows(isa_, x, rows);
+    for (Scratch& memory : of_threads(blocks_)) memory.get(kBlockScratchBytes);
+    return multiply_in_blocks(w, rows, y, epilogue, blocks_);
+  }
   if (w.quantised()) {
     for (Scratch& panel : of_threads(values_)) panel.get(values_bytes(w.values.n_in, w.values.dtype));
-  }
-  if (in_blocks(x.rows()) && !small) {
-    for (Scratch& memory : of_threads(blocks_)) memory.get(kBlockScratchBytes);
-    float* rows = reinterpret_cast<float*>(x_copy_.get(x.numel() * 4));
-    interleave_rows(isa_, x, rows);
-    return run_blocks({isa_, rows, x.rows(), w, values_, blocks_, y, epilogue});
   }
   const Tensor input = x.dtype == operand_dtype() ? x : dense(x, operand_dtype());
   run_panels({isa_, input.data, input.stride, dtype_bytes(input.dtype), input.rows(), w, values_, y, epilogue});
 }
 
-// x as integers for products with w, `group` rows at a time.
-CodedRows Matmul::coded(const Tensor& x, const QuantPanels& w, int64_t group, bool one_byte, std::byte* memory) const {
-  const CodedAs as{w.layout.form, codes_.activation_bits, one_byte};
-  const QuantIsa isa{isa_, codes_.byte_dots};
-  const int64_t n = x.rows(), n_in = w.layout.n_in;
+CodedRows Matmul::coded(QuantIsa isa, const Tensor& x, const CodedAs& as, int64_t group, std::byte* memory) {
+  const int64_t n = x.rows(), n_in = x.row_size();
   const CodedRows rows(memory, n, n_in, group);
   for (int64_t row = n; row < round_up(n, group); ++row) {  // rows of the last group that nothing reads
     for (int64_t u = 0; u < rows.n_units; ++u) rows.sums[rows.at(row, u)] = {};
@@ -430,7 +356,8 @@ Matmul::CodedProduct Matmul::prepare(const Tensor& x, const QuantPanels& w, cons
                                      std::byte* memory) const {
   const bool few = x.rows() <= quant_rows({isa_, codes_.byte_dots}),
              one_byte = !few && codes_.activation_bits == ActivationBits::k8;
-  return {coded(x, w, coded_group(x.rows()), one_byte, memory), w, y, epilogue, few, one_byte};
+  const CodedAs as{w.layout.form, codes_.activation_bits, one_byte};
+  return {coded({isa_, codes_.byte_dots}, x, as, coded_group(x.rows()), memory), w, y, epilogue, few, one_byte};
 }
 
 // With panels [begin, end).
@@ -451,7 +378,7 @@ void Matmul::multiply(const CodedProduct& product, int64_t begin, int64_t end) c
 
 void Matmul::by_codes(const Tensor& x, const QuantPanels& w, const Tensor& y, const Epilogue& epilogue) {
   const int64_t n = x.rows();
-  if (codes_.byte_dots && n > kFewCodedRows) return by_code_tiles(x, w, y, epilogue);
+  if (in_code_tiles(n)) return by_code_tiles(x, w, y, epilogue);
   std::byte* memory = coded_.get(CodedRows::bytes(n, w.layout.n_in, coded_group(n)));
   const CodedProduct product = prepare(x, w, y, epilogue, memory);
   const CodePieces pieces(w, 1);
@@ -495,25 +422,29 @@ bool Matmul::run_groups(const Tensor& x, std::span<const Weight> weights, std::s
 }
 
 void Matmul::by_code_tiles(const Tensor& x, const QuantPanels& w, const Tensor& y, const Epilogue& epilogue) {
-  const CodedRows rows = coded(x, w, kCodedGroup, codes_.activation_bits == ActivationBits::k8,
-                               coded_.get(CodedRows::bytes(x.rows(), w.layout.n_in, kCodedGroup)));
-  for (Scratch& tile : of_threads(values_)) tile.get(code_tile_bytes(w.layout));
-  const TilingRules rules{.most_rows = rows_in_caches(CodedRows::bytes(1, w.layout.n_in, 1)),
-                          .tasks_per_thread = kQuantTasksPerThread,
-                          .row_unit = kCodedGroup};
-  tiles_of(rows.n_rows, w.n_out, rules).for_each([&](Columns columns, int64_t first, int64_t last, int thread) {
-    alignas(64) float sums[kCodedGroup * kTileOutputs];
-    std::byte* memory = values_[static_cast<size_t>(thread)].get(0);
-    std::array<CodeTile, 2> tiles;
-    for (int64_t column = columns.begin; column < columns.end; column += kTileOutputs) {
-      const int64_t half = column / kTileOutputs % 2, n = std::min(kTileOutputs, columns.end - column);
-      if (half == 0) tiles = read_code_tiles(isa_, w.layout, w.panel(column / kPanel), memory);
-      const CodeTile& tile = tiles[static_cast<size_t>(half)];
-      for (int64_t row = first; row < last; row += kCodedGroup) {
-        multiply_code_tile(isa_, rows, row, tile, codes_.activation_bits, sums);
-        finish_tile(isa_, {sums, kTileOutputs, row, std::min(kCodedGroup, last - row), column, n}, epilogue, y);
-      }
-    }
+  const int64_t n_in = w.layout.n_in, n_out = w.n_out;
+  const QuantIsa isa{isa_, codes_.byte_dots};
+  const CodedAs as{w.layout.form, codes_.activation_bits, codes_.activation_bits == ActivationBits::k8};
+  const bool words = tile_has_words(isa, as.form, as.bits);
+  const CodedRows rows =
+      coded({isa_, !words}, x, as, kCodedGroup, coded_.get(CodedRows::bytes(x.rows(), n_in, kCodedGroup)));
+  for (Scratch& memory : of_threads(blocks_)) memory.get(kCodeScratchBytes);
+  const Tiling tiles = tiles_of(rows.n_rows, n_out, {.most_rows = kTileRows, .row_unit = kCodedGroup});
+  tiles.for_each([&](const Columns& columns, int64_t begin, int64_t end, int thread) {
+    std::byte* memory = blocks_[static_cast<size_t>(thread)].get(0);
+    const Tile shape{columns, round_up(end - begin, kCodedGroup), n_in, code_tile_inputs(words)};
+    const auto multiply = [&](const Block& block, const Block& next, float* sums) {
+      if (block.first == 0) std::fill_n(sums, shape.n_rows * kPanel, 0.0f);
+      const CodeTile tile = read_code_tile(isa_, w.layout, {w.panel(block.panel), block.first, words}, memory);
+      CodeTileArgs args{rows, begin, end - begin, block.first / kUnit, tile, codes_.activation_bits, sums};
+      if (next.panel >= 0) args.next = w.inputs(next.panel, next.first, shape.block_inputs);
+      multiply_code_tile(isa, args);
+    };
+    const auto finish = [&](int64_t panel, const float* sums) {
+      const int64_t column = panel * kPanel;
+      finish_tile(isa_, {sums, kPanel, begin, end - begin, column, std::min(kPanel, n_out - column)}, epilogue, y);
+    };
+    for_blocks(shape, reinterpret_cast<float*>(memory + kCodeTileBytes), multiply, finish);
   });
 }
 

@@ -7,16 +7,16 @@
 #include "ops/backend.h"
 #include "ops/cpu/cpu_features.h"
 #include "ops/cpu/matmul/amx_product.h"
+#include "ops/cpu/quant/quant_kernel.h"
 #include "ops/cpu/scratch.h"
 
 namespace vlcache::cpu {
-
-struct CodedRows;
 
 // How codes of quantised weights are multiplied.
 struct CodeProducts {
   bool byte_dots = false;  // by dot products of bytes, which the CPU must have (cpu_features.h)
   ActivationBits activation_bits = ActivationBits::k15;
+  bool word_products = false;  // on AVX2 without byte_dots, many rows by products of words (limits.h has the rule)
 };
 
 // Holds primitives and scratch: one product at a time.
@@ -47,12 +47,13 @@ class Matmul {
   void run_segment(const Tensor& x, const Weight& w, const WeightSegment& segment, const Tensor& y,
                    const Epilogue& epilogue);
   int64_t most_coded_rows() const;  // multiplied with codes
+  bool in_code_tiles(int64_t n_rows) const;
   bool on_amx(int64_t n_rows) const;
   bool in_blocks(int64_t n_rows) const;
   DType operand_dtype() const;  // of x in products by panels, and of quantised weights as values
   void by_code_tiles(const Tensor& x, const QuantPanels& w, const Tensor& y, const Epilogue& epilogue);
-  // Rows of x as integers, in `memory` of CodedRows::bytes.
-  CodedRows coded(const Tensor& x, const QuantPanels& w, int64_t group, bool one_byte, std::byte* memory) const;
+  // Rows of x as integers, `group` at a time, in `memory` of CodedRows::bytes.
+  static CodedRows coded(QuantIsa isa, const Tensor& x, const CodedAs& as, int64_t group, std::byte* memory);
   // A product with codes that is ready to be multiplied, panel by panel.
   struct CodedProduct;
   CodedProduct prepare(const Tensor& x, const QuantPanels& w, const Tensor& y, const Epilogue& epilogue,

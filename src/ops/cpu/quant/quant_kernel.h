@@ -96,25 +96,50 @@ void quant_panel(QuantIsa isa, const QuantPanelArgs& args);
 inline constexpr int64_t kMostGrouped = 12;
 void quant_groups(QuantIsa isa, const QuantPanelArgs& args, bool one_byte);
 
-// Half a panel as a kernel of many rows reads it: its codes as bytes [n_units][8 quads][32 outputs][4], its
-// scales and minima as f32 [n_units][bands][32].
-inline constexpr int64_t kTileOutputs = kPanel / 2;
+// Some inputs of a panel as the kernels of many rows read them: codes as bytes
+// [n_units][8 quads][64 outputs][4] or words [n_units][8 quads][2][64 outputs][2], of inputs 0 and 2, and 1 and 3; its
+// scales and minima as f32 [n_units][bands][64].
 inline constexpr int64_t kCodedGroup = 8;  // rows of a group for tiles
 struct CodeTile {
-  const uint32_t* codes;
-  const float *scales, *mins;
+  uint32_t* codes;
+  float *scales, *mins;
   int64_t n_units, bands;
+  bool words;
 };
+bool has_code_tiles(QuantIsa isa);  // with VNNI, and on AVX2
+// Words, also of x, without VNNI, unless codes have 4 bits and x 8: products of such bytes need no wider sums.
+bool tile_has_words(QuantIsa isa, const QuantForm& form, ActivationBits bits);
 
-// Both halves of a panel, in `memory` of code_tile_bytes.
-int64_t code_tile_bytes(const QuantLayout& layout);
-std::array<CodeTile, 2> read_code_tiles(Isa isa, const QuantLayout& layout, const std::byte* panel, std::byte* memory);
-// acc[r, c] = sum_k x[r, k] W[c, k] for the kCodedGroup rows of group `row / kCodedGroup` and 32 outputs: to the bit
-// what quant_panel gives. Needs byte dots. acc [kCodedGroup, kTileOutputs].
-void multiply_code_tile(Isa isa, const CodedRows& rows, int64_t row, const CodeTile& tile, ActivationBits bits,
-                        float* acc);
+// Inputs of a tile: so many that it lies in an L1 of 32 KiB beside a few rows.
+constexpr int64_t code_tile_inputs(bool words) { return words ? kBlockInputs / 2 : kBlockInputs; }
+// Bytes of a tile at most.
+inline constexpr int64_t kCodeTileBytes =
+    kBlockInputs * kPanel + 2 * kBlockInputs / 16 * kPanel * int64_t{sizeof(float)};
+// The one from input `first` on, in `memory`.
+struct CodeTilePart {
+  const std::byte* panel;
+  int64_t first;
+  bool words;
+};
+CodeTile read_code_tile(Isa isa, const QuantLayout& layout, const CodeTilePart& part, std::byte* memory);
+
+// sums[r, c] += the products of a tile with rows [first_row, first_row + n_rows), for 64 outputs: over all inputs, to
+// the bit what quant_panel gives. Rows are coded as the tile is, kCodedGroup in a group, and begin one.
+struct CodeTileArgs {
+  const CodedRows& rows;
+  int64_t first_row, n_rows;
+  int64_t first_unit;
+  const CodeTile& tile;
+  ActivationBits bits;
+  float* sums;                           // [n_rows rounded up to kCodedGroup, 64], aligned to a cache line
+  std::span<const std::byte> next = {};  // read next: fetched beside the products
+};
+void multiply_code_tile(QuantIsa isa, const CodeTileArgs& args);
 
 // A panel in packed.h's layout of dtype bf16 or f32: what QuantRows::dequantise gives, rounded to bf16.
 void dequantise_panel(Isa isa, const QuantLayout& layout, const std::byte* panel, DType dtype, std::byte* out);
+// A block of it in f32, as packed.h's strips: n inputs, kBlockInputs at most, from a multiple of as many on.
+void dequantise_strips(Isa isa, const QuantLayout& layout, const std::byte* panel, int64_t first, int64_t n,
+                       float* strips);
 
 }  // namespace vlcache::cpu

@@ -75,15 +75,19 @@ struct QuantBlock {
 // The blocks of a panel in their order, without QuantLayout's divisions for each: while (walk.next()) walk.block().
 class BlockWalk {
  public:
-  BlockWalk(const QuantLayout& layout, const std::byte* panel)
-      : scale_bytes_(layout.scale_bytes()),
-        min_bytes_(layout.min_bytes()),
-        unit_bytes_(layout.unit_bytes()),
-        shared_bytes_(layout.shared_bytes()),
-        sharing_(layout.sharing()),
-        block_units_(layout.block_units()),
-        units_left_(layout.n_units()),
-        next_(panel) {}
+  BlockWalk(const QuantLayout& layout, const std::byte* panel) : BlockWalk(layout, layout.n_units(), panel) {}
+  // The same of at most n inputs from input `first` on; both are multiples of 128, as blocks begin.
+  BlockWalk(const QuantLayout& layout, const std::byte* panel, int64_t first, int64_t n)
+      : BlockWalk(layout, (std::min(n, layout.n_in - first) + kUnit - 1) / kUnit, panel) {
+    const int64_t block = first / kUnit / block_units_;
+    if (block % sharing_ == 0) {
+      next_ += layout.shared_at(block);
+    } else {
+      block_.shared = panel + layout.shared_at(block);
+      next_ += layout.scales_at(block);
+      blocks_left_ = sharing_ - block % sharing_;
+    }
+  }
 
   bool next() {
     if (units_left_ == 0) return false;
@@ -104,6 +108,16 @@ class BlockWalk {
   const QuantBlock& block() const { return block_; }
 
  private:
+  BlockWalk(const QuantLayout& layout, int64_t n_units, const std::byte* panel)
+      : scale_bytes_(layout.scale_bytes()),
+        min_bytes_(layout.min_bytes()),
+        unit_bytes_(layout.unit_bytes()),
+        shared_bytes_(layout.shared_bytes()),
+        sharing_(layout.sharing()),
+        block_units_(layout.block_units()),
+        units_left_(n_units),
+        next_(panel) {}
+
   int64_t scale_bytes_, min_bytes_, unit_bytes_, shared_bytes_, sharing_, block_units_;
   int64_t units_left_, blocks_left_ = 0;  // blocks_left_: before the next factors
   const std::byte* next_;
@@ -118,6 +132,12 @@ struct QuantPanels {
   std::span<const int32_t> input_order = {};  // of the codes, as QuantSource has it
 
   const std::byte* panel(int64_t i) const { return data + i * layout.panel_bytes(); }
+  // Memory of at most n inputs of panel i from input `first` on; both are multiples of 128.
+  std::span<const std::byte> inputs(int64_t i, int64_t first, int64_t n) const {
+    const int64_t units = layout.block_units() * kUnit, begin = layout.scales_at(first / units);
+    const int64_t end = first + n < layout.n_in ? layout.scales_at((first + n) / units) : layout.panel_bytes();
+    return {panel(i) + begin, static_cast<size_t>(end - begin)};
+  }
 };
 
 inline QuantPanels quant_panels_of(const Weight& w, const WeightSegment& segment) {

@@ -217,7 +217,7 @@ TEST(QuantMatmul, ByCodesAndByValues) {
     constexpr int64_t kRows = 67, kOut = 67, kIn = 300;
     const RandomRows source(form, kOut, kIn);
     const std::vector<float> values = source.values();
-    std::vector<std::byte> first;  // of the first level with fused multiply-adds
+    std::vector<std::byte> first, first_of_8_bits;  // of the first level with fused multiply-adds
     for (const Level& level : levels()) {
       SCOPED_TRACE(level.name());
       Matmul matmul(level.isa, DType::kBF16, {level.byte_dots});
@@ -244,6 +244,10 @@ TEST(QuantMatmul, ByCodesAndByValues) {
         Matmul of_8_bits(level.isa, DType::kBF16, {level.byte_dots, ActivationBits::k8});
         of_8_bits.by_codes(x.view, panels, y.view, {});
         expect_product(x, values, y, 0.03);
+        if (level.isa != Isa::kScalar) {
+          if (first_of_8_bits.empty()) first_of_8_bits = y.memory;
+          EXPECT_EQ(first_of_8_bits, y.memory);
+        }
         expect_same_rows(of_8_bits);
       }
       matmul.by_values(x.view, panels, y.view, {});
@@ -289,6 +293,38 @@ TEST(QuantMatmul, LargestSums) {
       }
     }
   }
+}
+
+// Tiles of more panels than are walked at once, and more rows than a tile has: to the bit as few rows.
+TEST(QuantMatmul, TilesOfManyPanels) {
+  set_threads(1);
+  constexpr int64_t kRows = 200, kOut = 2550, kIn = 270, kFirst = 190;
+  const Matrix x(DType::kBF16, kRows, kIn), x32(DType::kF32, kRows, kIn), y(DType::kF32, kRows, kOut),
+      few(DType::kF32, 3, kOut);
+  const auto expect_same = [&] {
+    EXPECT_EQ(std::memcmp(few.view.data, y.view.slice_rows(kFirst, kFirst + 3).data, at(few.view.bytes())), 0);
+  };
+  for (const QuantForm& form : {kInt4, kInt8}) {
+    const RandomRows source(form, kOut, kIn);
+    const Weight w = pack_quantised(DType::kBF16, source), w32 = pack_quantised(DType::kF32, source);
+    const QuantPanels panels = quant_panels_of(w, w.segments[0]), panels32 = quant_panels_of(w32, w32.segments[0]);
+    for (const Level& level : levels()) {
+      if (level.isa != Isa::kAvx2 && !level.byte_dots) continue;
+      SCOPED_TRACE(level.name() + " " + form.describe());
+      for (const ActivationBits bits : {ActivationBits::k15, ActivationBits::k8}) {
+        Matmul matmul(level.isa, DType::kBF16, {level.byte_dots, bits});
+        matmul.by_codes(x.view, panels, y.view, {});
+        matmul.by_codes(x.view.slice_rows(kFirst, kFirst + 3), panels, few.view, {});
+        expect_same();
+      }
+      if (level.isa != Isa::kAvx2) continue;
+      Matmul exact(level.isa, DType::kF32);
+      exact.by_values(x32.view, panels32, y.view, {});
+      exact.by_values(x32.view.slice_rows(kFirst, kFirst + 3), panels32, few.view, {});
+      expect_same();
+    }
+  }
+  set_threads(3);
 }
 
 // Panels of codes give to the bit what the values give that they stand for.
@@ -377,7 +413,7 @@ TEST(QuantMatmul, ScratchIsNoLargerThanItSays) {
       for (const ActivationBits bits : {ActivationBits::k15, ActivationBits::k8}) {
         const Matrix x(dtype, 70, kIn), y(DType::kF32, 70, kOut);
         for (const RandomRows* source : {&plain, &ordered}) {
-          Matmul matmul(level.isa, dtype, {level.byte_dots, bits});
+          Matmul matmul(level.isa, dtype, {level.byte_dots, bits, level.isa == Isa::kAvx2});
           const Weight w = pack_quantised(dtype, *source);
           const bool in_order = source == &ordered;
           for (int64_t n = 1; n <= 70; ++n) {

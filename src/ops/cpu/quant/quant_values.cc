@@ -39,10 +39,11 @@ HWY_NOINLINE bool gives_normal_values(const QuantForm& form, const BlockScales& 
   return hn::AllFalse(d, tiny);
 }
 
-// kBrain: pairs of bf16, else f32. `fast`: for blocks of values that are not below the normal numbers; nullptr: none.
+// kBrain: pairs of bf16 in packed.h's layout, else f32. `fast`: for blocks of values that are not below the normal
+// numbers; nullptr: none.
 template <int kBits, bool kTable, bool kBrain>
-HWY_NOINLINE void dequantise_typed(const QuantLayout& layout, const std::byte* panel, BlockToPairs fast,
-                                   std::byte* out) {
+HWY_NOINLINE void dequantise_typed(const QuantLayout& layout, BlockWalk walk, BlockToPairs fast,
+                                   const ValuePlaces& places) {
   const F32Tag d;
   const U32Tag du;
   const I32Tag di;
@@ -55,9 +56,10 @@ HWY_NOINLINE void dequantise_typed(const QuantLayout& layout, const std::byte* p
   const int64_t n_scales = layout.bands() * kPanel;
   const CodeValues values = code_values(layout.form);
   BlockScales scales;
-  std::byte* to = out;
+  std::byte* to = places.out;
+  const size_t input = kBrain ? kPanel / 2 : places.input, unit_bytes = kUnit * input * sizeof(float);
   const int64_t code_bytes = layout.unit_bytes();
-  for (BlockWalk walk(layout, panel); walk.next();) {
+  while (walk.next()) {
     read(walk.block(), n_scales, scales);
     if (kBrain && fast != nullptr && gives_normal_values(layout.form, scales, n_scales)) {
       const int64_t n_units = walk.block().n_units;
@@ -87,24 +89,27 @@ HWY_NOINLINE void dequantise_typed(const QuantLayout& layout, const std::byte* p
             };
             hn::StoreU(pair(w0, w1), du, pairs), hn::StoreU(pair(w2, w3), du, pairs + kPanel);
           } else {
-            float* values = reinterpret_cast<float*>(to) + kQuad * 4 * kPanel + v * kLanes;
-            hn::StoreU(w0, d, values), hn::StoreU(w1, d, values + kPanel);
-            hn::StoreU(w2, d, values + 2 * kPanel), hn::StoreU(w3, d, values + 3 * kPanel);
+            constexpr size_t kOutputs = static_cast<size_t>(kStrip);
+            float* values = reinterpret_cast<float*>(to) + kQuad * 4 * input + v * kLanes / kOutputs * places.strip +
+                            v * kLanes % kOutputs;
+            hn::StoreU(w0, d, values), hn::StoreU(w1, d, values + input);
+            hn::StoreU(w2, d, values + 2 * input), hn::StoreU(w3, d, values + 3 * input);
           }
         });
       }
-      to += kUnit * kPanel * (kBrain ? 2 : 4);
+      to += unit_bytes;
     }
   }
 }
 
-void dequantise_bf16(const QuantLayout& layout, const std::byte* panel, BlockToPairs fast, std::byte* out) {
-  for_form(layout.form,
-           [&]<int kBits, bool kTable>() HWY_ATTR { dequantise_typed<kBits, kTable, true>(layout, panel, fast, out); });
+void dequantise_bf16(const QuantLayout& layout, const BlockWalk& walk, BlockToPairs fast, std::byte* out) {
+  for_form(layout.form, [&]<int kBits, bool kTable>() HWY_ATTR {
+    dequantise_typed<kBits, kTable, true>(layout, walk, fast, {out, 0, 0});
+  });
 }
-void dequantise_f32(const QuantLayout& layout, const std::byte* panel, std::byte* out) {
+void dequantise_f32(const QuantLayout& layout, const BlockWalk& walk, const ValuePlaces& places) {
   for_form(layout.form, [&]<int kBits, bool kTable>()
-                            HWY_ATTR { dequantise_typed<kBits, kTable, false>(layout, panel, nullptr, out); });
+                            HWY_ATTR { dequantise_typed<kBits, kTable, false>(layout, walk, nullptr, places); });
 }
 
 }  // namespace vlcache::cpu::HWY_NAMESPACE
@@ -122,10 +127,17 @@ HWY_EXPORT(dequantise_f32);
 void dequantise_panel(Isa isa, const QuantLayout& layout, const std::byte* panel, DType dtype, std::byte* out) {
   if (dtype == DType::kBF16) {
     const BlockToPairs fast = isa >= Isa::kAvx512Bf16 ? block_to_pairs_avx512bf16(layout.form) : nullptr;
-    return VLCACHE_SIMD(isa, dequantise_bf16)(layout, panel, fast, out);
+    return VLCACHE_SIMD(isa, dequantise_bf16)(layout, {layout, panel}, fast, out);
   }
   CHECK(dtype == DType::kF32);
-  VLCACHE_SIMD(isa, dequantise_f32)(layout, panel, out);
+  VLCACHE_SIMD(isa, dequantise_f32)(layout, {layout, panel}, {out, kPanel, kStrip});
+}
+
+void dequantise_strips(Isa isa, const QuantLayout& layout, const std::byte* panel, int64_t first, int64_t n,
+                       float* strips) {
+  CHECK(first % kBlockInputs == 0 && n <= kBlockInputs);
+  VLCACHE_SIMD(isa, dequantise_f32)
+  (layout, {layout, panel, first, n}, {reinterpret_cast<std::byte*>(strips), kStrip, kStripFloats});
 }
 
 }  // namespace vlcache::cpu

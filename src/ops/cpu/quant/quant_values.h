@@ -1,4 +1,4 @@
-// Declares the part of dequantise_panel that has instructions of its own: the values of one block of a panel.
+// Declares the parts of dequantise_panel: places of values, and the values of one block with instructions of some CPUs.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +7,12 @@
 #include "ops/cpu/quant/quant_panel.h"
 
 namespace vlcache::cpu {
+
+// Places of values in f32: how many floats lie from an input to the next, and from kStrip outputs to the next.
+struct ValuePlaces {
+  std::byte* out;
+  size_t input, strip;
+};
 
 // What codes stand for before they are scaled: the entries of a table (4 bits), or the code less an offset.
 struct CodeValues {
