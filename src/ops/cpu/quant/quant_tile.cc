@@ -2,6 +2,7 @@
 // rows of a tile and stay in L1, while rows come kCodedGroup at a time.
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "base/error.h"
 #include "ops/cpu/ahead.h"
@@ -152,32 +153,34 @@ struct ByWords {
 };
 #endif
 
-// Adds the products of kRowsAtOnce rows with kOutputsAtOnce outputs of a block to `acc`, rows of 64.
+// Adds the products of kRowsAtOnce rows with kOutputsAtOnce outputs of a block to `acc`, rows of 64. Of the registers
+// of 512 bits, half hold `acc` meanwhile, where x has one byte.
 template <typename Products, size_t kBands>
 HWY_NOINLINE void multiply_rows(const CodedUnit* x, const UnitSums* of_x, const CodeTile& tile, size_t output,
                                 float* acc) {
   const F32Tag d;
+  constexpr bool kInRegisters = kLanes == 16 && std::is_same_v<Products, ByDots<1>>;
   constexpr size_t kQuadsOfBand = static_cast<size_t>(kQuads) / kBands;
   const uint32_t* codes = tile.codes + output;
   const float *scales = tile.scales + output, *mins = tile.mins + output;
+  const auto at = [&](size_t r, size_t v) VLCACHE_LAMBDA { return acc + r * kPanel + v * kLanes; };
+  F32Vec held[kRowsAtOnce][kVectors];
+  if constexpr (kInRegisters) for_sums([&](size_t r, size_t v) VLCACHE_LAMBDA { held[r][v] = hn::Load(d, at(r, v)); });
   for (int64_t unit = 0; unit < tile.n_units; ++unit, x += kCodedGroup, of_x += kCodedGroup) {
     for (size_t band = 0; band < kBands;
          ++band, codes += kQuadsOfBand * Products::kQuadDwords, scales += kPanel, mins += kPanel) {
       TileSums sums;
       Products::template sum<kQuadsOfBand>(codes, x, of_x, band, sums);
-#pragma GCC unroll 8
-      for (size_t r = 0; r < kRowsAtOnce; ++r) {
-        const F32Vec x_scale = hn::Set(d, of_x[r].scale), x_sum = hn::Set(d, of_x[r].sums[band]);
-#pragma GCC unroll 2
-        for (size_t v = 0; v < kVectors; ++v) {
-          float* to = acc + r * kPanel + v * kLanes;
-          const F32Vec scaled = hn::Mul(hn::ConvertTo(d, sums[r][v]), x_scale);
-          const F32Vec sum = hn::MulAdd(scaled, hn::Load(d, scales + v * kLanes), hn::Load(d, to));
-          hn::Store(hn::MulAdd(hn::Load(d, mins + v * kLanes), x_sum, sum), d, to);
-        }
-      }
+      for_sums([&](size_t r, size_t v) VLCACHE_LAMBDA {
+        const F32Vec before = kInRegisters ? held[r][v] : hn::Load(d, at(r, v));
+        const F32Vec scaled = hn::Mul(hn::ConvertTo(d, sums[r][v]), hn::Set(d, of_x[r].scale));
+        const F32Vec sum = hn::MulAdd(scaled, hn::Load(d, scales + v * kLanes), before);
+        held[r][v] = hn::MulAdd(hn::Load(d, mins + v * kLanes), hn::Set(d, of_x[r].sums[band]), sum);
+        if constexpr (!kInRegisters) hn::Store(held[r][v], d, at(r, v));
+      });
     }
   }
+  if constexpr (kInRegisters) for_sums([&](size_t r, size_t v) VLCACHE_LAMBDA { hn::Store(held[r][v], d, at(r, v)); });
 }
 
 template <typename Products>
