@@ -22,6 +22,8 @@ struct KvLayerShape {
 struct KvShape {
   std::vector<KvLayerShape> layers;
   KvCodec codec = KvCodec::kBF16;  // pages are written as these values
+  // The codec by which users name the shape, though all layers may keep more bits; none: that of the first coded layer.
+  std::optional<KvCodec> named = {};
 
   static KvShape uniform(int32_t n_layers, int32_t n_kv_heads, int32_t head_dim, KvCodec codec) {
     const KvLayerShape layer{.n_kv_heads = n_kv_heads, .head_dim = head_dim};
@@ -33,6 +35,7 @@ struct KvShape {
   }
   // The codec of full pages, by which users name the shape.
   KvCodec full_codec() const {
+    if (named) return *named;
     const auto coded = std::ranges::find_if(layers, [](const KvLayerShape& layer) { return layer.coded.has_value(); });
     return coded == layers.end() ? codec : *coded->coded;
   }

@@ -60,6 +60,30 @@ TEST(CodedKv, LogitsDoNotDependOnPieces) {
   }
 }
 
+// As Qwen2's first layers have them: 4 bits would leave nothing of K beside them.
+TEST(CodedKv, LayersWithLargeBiasesOfKKeepItIn8Bits) {
+  const auto engine = coded_engine(KvCodec::kF32, "ref", "qwen2");
+  const Tensor& bias = engine->model().weights().text.layers[0].qkv_bias;
+  ASSERT_EQ(bias.numel(), 3 * kKvHeads * 16);
+  bias.as<float>()[kKvHeads * 16 + 17] = -100.0f;  // of the second head of K
+  for (const KvCodec codec : {KvCodec::kInt8, KvCodec::kK8V4, KvCodec::kInt4}) {
+    SCOPED_TRACE(kv_codec_name(codec));
+    const KvShape shape = kv_shape_of(engine->model(), codec);
+    EXPECT_EQ(shape.full_codec(), codec);
+    EXPECT_EQ(shape.layers[0].coded, codec == KvCodec::kInt4 ? KvCodec::kK8V4 : codec);
+    EXPECT_EQ(shape.layers[1].coded, codec);
+  }
+  const Prompt prompt = engine->prepare_tokens(random_tokens(700));
+  const auto exact = engine->new_sequence(prompt, parse_policy("full"));
+  const auto coded = engine->new_sequence(prompt, parse_policy("full"), KvCodec::kInt4);
+  const std::vector<float> expected = compute(*engine, *exact, 1000);
+  expect_close(compute(*engine, *coded, 64), expected, 0.3f);
+  EXPECT_EQ(coded->codec(), KvCodec::kInt4);
+  EXPECT_EQ(coded->cache().view(0).page_codec(0, 1), KvCodec::kK8V4);
+  EXPECT_EQ(coded->cache().view(1).page_codec(0, 1), KvCodec::kInt4);
+  EXPECT_EQ(n_coded_pages(*coded), 2 * kKvHeads * 5);
+}
+
 // One by one from the middle of a page on, across two switches.
 TEST(CodedKv, DecodingAgreesWithPrefill) {
   const auto engine = coded_engine(KvCodec::kInt8);

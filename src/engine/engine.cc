@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "base/clock.h"
@@ -28,6 +29,32 @@ KvCodec checked_codec(KvCodec codec, int64_t head_dim) {
                                            " need a head size that is a multiple of " +
                                            std::to_string(head_multiple(codec)) + ", and this model's is " +
                                            std::to_string(head_dim) + "; allowed are " + allowed);
+}
+
+// The largest bias that a layer with K adds to it, without its sign.
+float largest_k_bias(const Model& model, size_t layer) {
+  const Tensor& bias = model.weights().text.layers[layer].qkv_bias;
+  if (bias.empty()) return 0.0f;
+  const TextLayer& shape = model.config().text.layers[layer];
+  const int64_t begin = shape.q_size(), end = begin + shape.kv_size();
+  float largest = 0.0f;
+  for (int64_t i = begin; i < end; ++i) {
+    const float b = bias.dtype == DType::kF32 ? bias.as<float>()[i] : to_float(bias.as<bf16>()[i]);
+    largest = std::max(largest, std::abs(b));
+  }
+  return largest;
+}
+
+// int4 for a layer, or k8v4 where biases of K are large. Qwen2's first layers add up to 200 to few dimensions of K: the
+// rotation spreads that over 32 values, whose steps of 4 bits then leave nothing of the rest. From a bias of 16 on
+// these steps are larger than those that the other values need themselves (of a deviation of 1.5). Qwen2.5-Coder-0.5B
+// after 1,000 tokens, K in 4 bits: a divergence of 0.97 nats; without 6 of 24 layers 0.05.
+KvCodec layer_codec(const Model& model, size_t layer, KvCodec codec) {
+  if (const int32_t shared = model.config().text.layers[layer].shares_kv; shared >= 0) {
+    layer = static_cast<size_t>(shared);
+  }
+  constexpr float kMostBias = 16.0f;
+  return codec == KvCodec::kInt4 && largest_k_bias(model, layer) > kMostBias ? KvCodec::kK8V4 : codec;
 }
 
 // Runs of image tokens and of video tokens, each with the rows of its image's embeddings it stands for.
@@ -84,8 +111,10 @@ KvShape kv_shape_of(const Model& model, KvCodec codec) {
                             .head_dim = static_cast<int32_t>(layer.head_dim),
                             .shares = layer.shares_kv,
                             .window = layer.window});
-    if (is_coded(codec) && layer.n_kv_heads > 0) shape.layers.back().coded = checked_codec(codec, layer.head_dim);
+    if (!is_coded(codec) || layer.n_kv_heads == 0) continue;
+    shape.layers.back().coded = layer_codec(model, shape.layers.size() - 1, checked_codec(codec, layer.head_dim));
   }
+  if (shape.has_codes()) shape.named = codec;
   return shape;
 }
 

@@ -183,8 +183,13 @@ void run_panels(const PanelJob& job) {
   }
 }
 
-// Memory of a thread in a product in tiles of codes: a block of weights, and the sums of a tile.
-constexpr int64_t kCodeScratchBytes = kCodeTileBytes + kTilePanels * kTileRows * kPanel * int64_t{sizeof(float)};
+// Rows of a tile of codes: more where products are so fast that making bytes of codes costs more, and L2 is larger.
+constexpr int64_t code_tile_rows(Isa isa) { return isa >= Isa::kAvx512 ? 2 * kTileRows : kTileRows; }
+
+// Memory of a thread in a product in such tiles: a block of weights, and the sums of a tile.
+constexpr int64_t code_scratch_bytes(Isa isa) {
+  return kCodeTileBytes + kTilePanels * code_tile_rows(isa) * kPanel * int64_t{sizeof(float)};
+}
 
 // A panel of quantised weights as values.
 int64_t values_bytes(int64_t n_in, DType dtype) { return round_up(n_in, kUnit) * kPanel * dtype_bytes(dtype); }
@@ -261,7 +266,7 @@ int64_t Matmul::quantised_scratch_bytes(int64_t n_rows, int64_t n_in, bool order
   if (n_coded > 0) {
     const bool in_tiles = in_code_tiles(n_coded);
     bytes += CodedRows::bytes(n_coded, n_in, in_tiles ? kCodedGroup : coded_group(n_coded));
-    if (in_tiles) of_thread = kCodeScratchBytes;
+    if (in_tiles) of_thread = code_scratch_bytes(isa_);
   }
   if (ordered) bytes += n_rows * n_in * dtype_bytes(compute_dtype_);
   if (n_rows > n_coded) {
@@ -424,12 +429,12 @@ bool Matmul::run_groups(const Tensor& x, std::span<const Weight> weights, std::s
 void Matmul::by_code_tiles(const Tensor& x, const QuantPanels& w, const Tensor& y, const Epilogue& epilogue) {
   const int64_t n_in = w.layout.n_in, n_out = w.n_out;
   const QuantIsa isa{isa_, codes_.byte_dots};
-  const CodedAs as{w.layout.form, codes_.activation_bits, codes_.activation_bits == ActivationBits::k8};
-  const bool words = tile_has_words(isa, as.form, as.bits);
+  const bool words = tile_has_words(isa, w.layout.form, codes_.activation_bits);
+  const CodedAs as{w.layout.form, codes_.activation_bits, codes_.activation_bits == ActivationBits::k8, words};
   const CodedRows rows =
       coded({isa_, !words}, x, as, kCodedGroup, coded_.get(CodedRows::bytes(x.rows(), n_in, kCodedGroup)));
-  for (Scratch& memory : of_threads(blocks_)) memory.get(kCodeScratchBytes);
-  const Tiling tiles = tiles_of(rows.n_rows, n_out, {.most_rows = kTileRows, .row_unit = kCodedGroup});
+  for (Scratch& memory : of_threads(blocks_)) memory.get(code_scratch_bytes(isa_));
+  const Tiling tiles = tiles_of(rows.n_rows, n_out, {.most_rows = code_tile_rows(isa_), .row_unit = kCodedGroup});
   tiles.for_each([&](const Columns& columns, int64_t begin, int64_t end, int thread) {
     std::byte* memory = blocks_[static_cast<size_t>(thread)].get(0);
     const Tile shape{columns, round_up(end - begin, kCodedGroup), n_in, code_tile_inputs(words)};

@@ -64,6 +64,7 @@ struct CodedAs {
   QuantForm form;
   ActivationBits bits = ActivationBits::k15;  // k8: |v| <= 127
   bool one_byte = false;                      // k8: units are [32] s8 of v alone, where dot products take bytes
+  bool words = false;                         // also where pairs of bytes would be multiplied
 };
 void code_rows(QuantIsa isa, const Tensor& x, const CodedAs& as, const CodedRows& rows);
 
