@@ -1,4 +1,4 @@
-// Where a sequence can continue with KV that is there although its full pages have become codes: a row sees pages
+// Where a sequence can continue with cached KV although its full pages have become codes: a row sees pages
 // [1, coded_end) as codes and the others as values (base/contracts/kv.h). Values can become codes, always the same, but
 // codes cannot become values again.
 #pragma once

@@ -184,6 +184,7 @@ void KvCache::forget_places() {
 }
 
 int32_t KvCache::place_before(int32_t n_tokens) const {
+  if (!shape_.has_codes()) return n_tokens;
   const auto has_values = [&](int32_t page) {
     for (const Layer& layer : layers_) {
       for (int32_t h = 0; h < layer.slots.n_heads() && layer.pages.any_coded(); ++h) {

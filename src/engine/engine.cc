@@ -118,6 +118,12 @@ KvShape kv_shape_of(const Model& model, KvCodec codec) {
   return shape;
 }
 
+std::vector<KvShape> kv_shapes(const Model& model) {
+  std::vector<KvShape> shapes{kv_shape_of(model, value_codec(model))};
+  for (const KvCodec codec : coded_codecs(model.config().text)) shapes.push_back(kv_shape_of(model, codec));
+  return shapes;
+}
+
 Engine::~Engine() = default;
 
 std::unique_ptr<Engine> Engine::load(const Checkpoint& checkpoint, const EngineOptions& options) {

@@ -77,6 +77,8 @@ std::vector<KvCodec> coded_codecs(const TextConfig& text);
 // The KV of a model under a codec: if that is one of codes, of full pages, which are written as values of the compute
 // dtype. Throws Error(kUnsupported) if heads of the model's size cannot have them.
 KvShape kv_shape_of(const Model& model, KvCodec codec);
+// Of KV as values of the compute dtype, and under each coded codec that all its pages can have.
+std::vector<KvShape> kv_shapes(const Model& model);
 // The codec of values of the dtype that computes.
 constexpr KvCodec value_codec(DType compute) { return compute == DType::kF32 ? KvCodec::kF32 : KvCodec::kBF16; }
 KvCodec value_codec(const Model& model);

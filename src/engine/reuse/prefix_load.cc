@@ -86,7 +86,7 @@ void PrefixLoad::start_loads() {
   const PrefixStore::Plan plan = store.plan(
       prefix_.pieces, [this](size_t i) { return search_.tier(i) != nullptr; }, joins_at(n_known_), n_most);
   if (plan.to.n <= n_known_) {
-    if (n_known_ == 0) obstacle_ = beginning_.other_codes(store);
+    if (n_known_ == 0) obstacle_ = beginning_.other_codes(store, kv_shapes(engine_->model()));
     return;
   }
   std::vector<Found> found;

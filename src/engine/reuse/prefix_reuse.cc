@@ -173,8 +173,8 @@ PrefixBeginning::PrefixBeginning(const KnownPrompt& prompt) : images_(images_of(
   elements_ = digests_of({prompt.tokens.first(std::min(prompt.tokens.size(), kMost)), prompt.images, keys, salt_});
 }
 
-std::string PrefixBeginning::other_codes(PrefixStore& store) const {
-  return store.other_codes(elements_, images_, salt_);
+std::string PrefixBeginning::other_codes(PrefixStore& store, std::span<const KvShape> shapes) const {
+  return store.other_codes(elements_, images_, salt_, shapes);
 }
 
 int32_t PrefixMatch::cut(int32_t n) const {

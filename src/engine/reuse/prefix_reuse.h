@@ -65,7 +65,7 @@ class PrefixBeginning {
   PrefixBeginning() = default;
   explicit PrefixBeginning(const KnownPrompt& prompt);
   // PrefixStore::other_codes().
-  std::string other_codes(PrefixStore& store) const;
+  std::string other_codes(PrefixStore& store, std::span<const KvShape> shapes) const;
 
  private:
   std::vector<Sha256Digest> elements_;

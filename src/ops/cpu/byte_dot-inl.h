@@ -33,7 +33,9 @@ HWY_INLINE I32Vec byte_dot(I32Vec sum, U32Vec w, U32Vec x) {
 }
 #endif
 
+#undef VLCACHE_PAIR_DOTS
 #if HWY_TARGET == HWY_AVX2
+#define VLCACHE_PAIR_DOTS 1
 // Without VNNI. Additions are in assembler, because GCC would make all products of a sum before it adds them, and keep
 // them in memory.
 using PairTag = hn::Repartition<int16_t, F32Tag>;
@@ -45,11 +47,14 @@ HWY_INLINE PairVec add_byte_pairs(PairVec sum, U32Vec w, U32Vec x) {
   asm("vpaddw %1, %0, %0" : "+x"(sum.raw) : "x"(byte_pairs(w, x).raw));
   return sum;
 }
-HWY_INLINE I32Vec sum_of_pairs(PairVec pairs) { return I32Vec{_mm256_madd_epi16(pairs.raw, _mm256_set1_epi16(1))}; }
 // sum + the products of each lane's two words.
 HWY_INLINE I32Vec add_word_pairs(I32Vec sum, U32Vec w, U32Vec x) {
   asm("vpaddd %1, %0, %0" : "+x"(sum.raw) : "x"(_mm256_madd_epi16(w.raw, x.raw)));
   return sum;
+}
+// sum + factor times both sums of each lane.
+HWY_INLINE I32Vec add_pairs(I32Vec sum, PairVec pairs, int16_t factor) {
+  return add_word_pairs(sum, hn::BitCast(U32Tag(), pairs), hn::BitCast(U32Tag(), hn::Set(PairTag(), factor)));
 }
 #endif
 

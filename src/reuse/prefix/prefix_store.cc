@@ -138,18 +138,16 @@ std::vector<PrefixStore::Piece> PrefixStore::pieces(std::span<const Sha256Digest
 }
 
 std::string PrefixStore::other_codes(std::span<const Sha256Digest> elements, std::span<const Image> images,
-                                     const std::optional<Sha256Digest>& salt) {
-  constexpr std::optional<KvCodec> kCodecs[] = {std::nullopt, KvCodec::kInt8, KvCodec::kK8V4, KvCodec::kInt4};
-  for (const std::optional<KvCodec> codec : kCodecs) {
-    KvShape shape = shape_;
-    for (KvLayerShape& layer : shape.layers) layer.coded = codec;
+                                     const std::optional<Sha256Digest>& salt, std::span<const KvShape> shapes) {
+  for (const KvShape& shape : shapes) {
     if (kv_layout(shape) == kv_layout(shape_)) continue;
     const std::vector<Piece> first = PrefixStore(chain_, model_, shape).pieces(elements, images, salt);
     const int32_t end = first.empty() ? 0 : first[0].end;
     for (const Piece& piece : first) {
       if (piece.end > end || !is_near(piece)) continue;
-      return codec
-                 ? "the prompt's beginning is stored, but computed with KV codec " + std::string(kv_codec_name(*codec))
+      return shape.has_codes()
+                 ? "the prompt's beginning is stored, but computed with KV codec " +
+                       std::string(kv_codec_name(shape.full_codec()))
                  : "the prompt's beginning is stored, but computed without KV codes, as by earlier releases";
     }
   }

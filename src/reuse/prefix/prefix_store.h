@@ -55,9 +55,10 @@ class PrefixStore {
   // Where the pieces of a prefix of n tokens end.
   static std::vector<int32_t> ends(int32_t n, std::span<const Image> images, bool has_codes = false);
   bool has_codes() const { return shape_.has_codes(); }
-  // Says if a tier on this machine has the beginning of a prefix as computed with other codes; "": none has it.
+  // Says if a tier on this machine has the beginning of a prefix as computed under another of the model's shapes; "":
+  // none has it.
   std::string other_codes(std::span<const Sha256Digest> elements, std::span<const Image> images,
-                          const std::optional<Sha256Digest>& salt);
+                          const std::optional<Sha256Digest>& salt, std::span<const KvShape> shapes);
 
   // Whether a tier on this machine has it.
   bool is_near(const Piece& piece) { return chain_.is_near(piece.key); }

@@ -88,6 +88,10 @@ class CodedRecords : public CodedPrefixFixture {
     for (KvLayerShape& layer : shape_.layers) layer.coded = codec;
     start();
   }
+  void use(const KvShape& shape) {
+    shape_ = shape;
+    start();
+  }
   static std::vector<Sha256Digest> elements(const Key& key) {
     std::vector<Sha256Digest> elements(key.size());
     for (size_t i = 0; i < key.size(); ++i) std::memcpy(elements[i].data(), &key[i], sizeof(Element));
@@ -290,20 +294,29 @@ TEST_F(CodedRecords, TiersGetThePlacesOfMemory) {
 // The store of a model with another codec, or none, does not find them, and says so.
 TEST_F(CodedRecords, OfAnotherCodecAreAMissWithAReason) {
   const Key key(700, 1);
-  const std::optional<KvCodec> codecs[] = {std::nullopt, KvCodec::kInt8, KvCodec::kK8V4, KvCodec::kInt4};
-  for (const std::optional<KvCodec>& stored : codecs) {
-    set_codec(stored);
+  std::vector<KvShape> shapes;
+  for (const std::optional<KvCodec> codec : {std::optional<KvCodec>(), std::optional(KvCodec::kInt8),
+                                             std::optional(KvCodec::kK8V4), std::optional(KvCodec::kInt4)}) {
+    set_codec(codec);
+    shapes.push_back(shape_);
+  }
+  shape_.layers[0].coded = KvCodec::kK8V4, shape_.named = KvCodec::kInt4;  // a layer that keeps more bits
+  shapes.push_back(shape_);
+  for (size_t stored = 0; stored < shapes.size(); ++stored) {
+    use(shapes[stored]);
     save(key, *prefix_kv(*store_, computed(key)));
-    for (const std::optional<KvCodec>& asked : codecs) {
-      set_codec(asked);
-      const std::string why = store_->other_codes(elements(key), {}, std::nullopt);
+    for (size_t asked = 0; asked < shapes.size(); ++asked) {
+      use(shapes[asked]);
+      const std::string why = store_->other_codes(elements(key), {}, std::nullopt, shapes);
       if (asked == stored) {
         EXPECT_EQ(load(key), 700);
         EXPECT_EQ(why, "");
         continue;
       }
       EXPECT_EQ(load(key), 0);
-      EXPECT_NE(why.find(stored ? kv_codec_name(*stored) : "earlier releases"), std::string::npos) << why;
+      const KvShape& of = shapes[stored];
+      EXPECT_NE(why.find(of.has_codes() ? kv_codec_name(of.full_codec()) : "earlier releases"), std::string::npos)
+          << why;
     }
     tier_ = new_tier();
     start();

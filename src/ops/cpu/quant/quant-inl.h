@@ -307,14 +307,21 @@ HWY_INLINE I32Vec word_dot(I32Vec sum, U32Vec w, const std::byte* x) {
   const U32Tag d;
   const U32Vec even = hn::And(w, hn::Set(d, 0x00ff00ffu));
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
-  const hn::Repartition<int16_t, F32Tag> d16;
-  const auto odd = hn::ShiftRight<8>(hn::BitCast(hn::Repartition<uint16_t, F32Tag>(), w));
+  const U32Vec odd = hn::BitCast(d, hn::ShiftRight<8>(hn::BitCast(hn::Repartition<uint16_t, F32Tag>(), w)));
   const uint32_t* pairs = reinterpret_cast<const uint32_t*>(x);
+#if defined(VLCACHE_PAIR_DOTS)
+  sum = add_word_pairs(sum, even, hn::Set(d, pairs[0]));
+  return add_word_pairs(sum, odd, hn::Set(d, pairs[1]));
+#else
+  const hn::Repartition<int16_t, F32Tag> d16;
   I32Vec rest = hn::Zero(I32Tag());  // not used on x86, where lanes stay in their order
-  sum = hn::ReorderWidenMulAccumulate(I32Tag(), hn::BitCast(d16, even), hn::BitCast(d16, hn::Set(d, pairs[0])), sum,
-                                      rest);
-  return hn::ReorderWidenMulAccumulate(I32Tag(), hn::BitCast(d16, odd), hn::BitCast(d16, hn::Set(d, pairs[1])), sum,
-                                       rest);
+  const auto add = [&](U32Vec words, uint32_t of_x) HWY_ATTR {
+    return hn::ReorderWidenMulAccumulate(I32Tag(), hn::BitCast(d16, words), hn::BitCast(d16, hn::Set(d, of_x)), sum,
+                                         rest);
+  };
+  sum = add(even, pairs[0]);
+  return add(odd, pairs[1]);
+#endif
 #else
   const I32Tag di;
   const U32Vec odd = hn::And(hn::ShiftRight<8>(w), hn::Set(d, 0x00ff00ffu));
@@ -328,70 +335,30 @@ HWY_INLINE I32Vec word_dot(I32Vec sum, U32Vec w, const std::byte* x) {
 #endif
 }
 
-// Keeps the compiler from adding to `sum` in another order: GCC makes trees of integer sums, whose parts do not fit the
-// registers of AVX2.
-template <typename Vec>
-HWY_INLINE void in_order(Vec& sum) {
-#if HWY_TARGET == HWY_AVX2
-  asm("" : "+x"(sum.raw));
-#else
-  (void)sum;
-#endif
-}
-
-#undef VLCACHE_PAIR_DOTS
-#if HWY_TARGET == HWY_AVX2
-#define VLCACHE_PAIR_DOTS 1
-using I16Vec = hn::Vec<hn::Repartition<int16_t, F32Tag>>;
-// The four products of each lane as byte_dot has them, in two sums of 16 bits.
-HWY_INLINE I16Vec pair_dot(U32Vec w, const std::byte* x) {
-  uint32_t bytes;
-  std::memcpy(&bytes, x, 4);
-  return I16Vec{_mm256_maddubs_epi16(w.raw, hn::Set(U32Tag(), bytes).raw)};
-}
-
-// sum + factor times both sums of each lane.
-HWY_INLINE I32Vec add_pairs(I32Vec sum, I16Vec pairs, int16_t factor) {
-  I32Vec rest = hn::Zero(I32Tag());  // not used on x86
-  const I16Vec factors = hn::Set(hn::Repartition<int16_t, F32Tag>(), factor);
-  return hn::ReorderWidenMulAccumulate(I32Tag(), pairs, factors, sum, rest);
-}
-#endif
-
 // How rows are coded: words, or bytes, two halves or one of each input; bytes are multiplied by VNNI or (kPair..) in
 // pairs whose sums of a unit fit 16 bits, because codes have 4.
 enum class Dots { kWords, kHalves, kOneByte, kPairHalves, kPairOneByte };
 
 // Without VNNI: whether rows for codes of a form are bytes, for AVX2's products of pairs, instead of words. One row of
 // 4 bits in cache: 0.77 of the time by words.
-constexpr bool by_pairs(int bits, bool table) {
-#if defined(VLCACHE_PAIR_DOTS)
-  return bits == 4 && !table;
-#else
-  (void)bits, (void)table;
-  return false;
-#endif
-}
-HWY_INLINE bool by_pairs(const QuantForm& form) { return by_pairs(form.bits, form.table != CodeTable::kLinear); }
+constexpr bool by_pairs(int bits, bool table) { return HWY_TARGET == HWY_AVX2 && fit_pairs(bits, table); }
 
 #if defined(VLCACHE_PAIR_DOTS)
 // to[v][r] += the sums of unit_dots, of kHalves bytes of each input, the high ones first. 8 quads of codes up to 15 and
 // bytes up to 127: at most 30480.
 template <size_t kHalves, size_t kBegin, size_t kEnd, typename Codes, size_t kRows, size_t kVectors>
 HWY_INLINE void add_pair_dots(const Codes& w, const CodedUnit (&x)[kRows], I32Vec (&to)[kVectors][kRows]) {
-  I16Vec pairs[kVectors][kRows][kHalves];
+  PairVec pairs[kVectors][kRows][kHalves];
   unrolled<kBegin, kEnd>([&]<size_t kQuad>() VLCACHE_LAMBDA {
     unrolled<0, kVectors>([&]<size_t v>() VLCACHE_LAMBDA {
       const U32Vec codes = w.template get<v, kQuad>();
       unrolled<0, kRows * kHalves>([&]<size_t i>() VLCACHE_LAMBDA {
         constexpr size_t r = i / kHalves, kHalf = i % kHalves;
-        const I16Vec two = pair_dot(codes, x[r].codes + kHalf * kUnit + 4 * kQuad);
-        if constexpr (kQuad == kBegin) {
-          pairs[v][r][kHalf] = two;
-        } else {
-          pairs[v][r][kHalf] = hn::Add(pairs[v][r][kHalf], two);
-        }
-        in_order(pairs[v][r][kHalf]);
+        uint32_t bytes;
+        std::memcpy(&bytes, x[r].codes + kHalf * kUnit + 4 * kQuad, 4);
+        const U32Vec four = hn::Set(U32Tag(), bytes);
+        PairVec& sum = pairs[v][r][kHalf];
+        sum = kQuad == kBegin ? byte_pairs(codes, four) : add_byte_pairs(sum, codes, four);
       });
     });
   });
@@ -447,10 +414,8 @@ HWY_INLINE void unit_dots(const Codes& w, const CodedUnit (&x)[kRows], const Uni
   unrolled<kBegin, kEnd>([&]<size_t kQuad>() VLCACHE_LAMBDA {
     unrolled<0, kVectors>([&]<size_t v>() VLCACHE_LAMBDA {
       const U32Vec codes = w.template get<v, kQuad>();
-      unrolled<0, kRows>([&]<size_t r>() VLCACHE_LAMBDA {
-        to[v][r] = word_dot(to[v][r], codes, x[r].codes + 8 * kQuad);
-        in_order(to[v][r]);
-      });
+      unrolled<0, kRows>([&]<size_t r>()
+                             VLCACHE_LAMBDA { to[v][r] = word_dot(to[v][r], codes, x[r].codes + 8 * kQuad); });
     });
   });
 }

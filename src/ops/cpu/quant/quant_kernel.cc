@@ -109,7 +109,7 @@ void code_bytes(const Tensor& x, const CodedAs& as, const CodedRows& rows) {
   x.dtype == DType::kF32 ? code_typed<true, float>(x, code, rows) : code_typed<true, bf16>(x, code, rows);
 }
 void code_without_vnni(const Tensor& x, const CodedAs& as, const CodedRows& rows) {
-  if (by_pairs(as.form) && !as.words) return code_bytes(x, as, rows);
+  if (by_pairs(as.form.bits, as.form.table != CodeTable::kLinear) && !as.words) return code_bytes(x, as, rows);
   const UnitCode code(as);
   x.dtype == DType::kF32 ? code_typed<false, float>(x, code, rows) : code_typed<false, bf16>(x, code, rows);
 }

@@ -58,6 +58,9 @@ struct QuantIsa {
   bool byte_dots;
 };
 
+// Codes whose products with 8 quads of signed bytes fit sums of 16 bits: up to 15.
+constexpr bool fit_pairs(int bits, bool table) { return bits == 4 && !table; }
+
 // Rows of x (f32 or bf16) into `rows`, for products with codes of a form. A row of x with a value that is not finite
 // becomes NaN.
 struct CodedAs {

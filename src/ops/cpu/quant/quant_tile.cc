@@ -121,7 +121,7 @@ struct ByDots {
   }
 };
 
-#if HWY_TARGET == HWY_AVX2
+#if defined(VLCACHE_PAIR_DOTS)
 // Without VNNI, codes of 4 bits and x of one byte, whose products of a unit fit sums of 16 bits: 16 x 15 x 127.
 struct ByPairs {
   static constexpr size_t kQuadDwords = kPanel;
@@ -133,9 +133,8 @@ struct ByPairs {
                                [](PairVec sum, size_t step, U32Vec w, U32Vec four) VLCACHE_LAMBDA {
                                  return step == 0 ? byte_pairs(w, four) : add_byte_pairs(sum, w, four);
                                });
-    for_sums([&](size_t r, size_t v) VLCACHE_LAMBDA {
-      sums[r][v] = hn::Add(sum_of_pairs(pairs[r][v]), hn::Set(I32Tag(), of_x[r].starts[band]));
-    });
+    for_sums([&](size_t r, size_t v)
+                 VLCACHE_LAMBDA { sums[r][v] = add_pairs(hn::Set(I32Tag(), of_x[r].starts[band]), pairs[r][v], 1); });
   }
 };
 
@@ -226,8 +225,7 @@ HWY_EXPORT(multiply_code_tile);
 bool has_code_tiles(QuantIsa isa) { return isa.byte_dots || (HWY_ARCH_X86 && isa.isa == Isa::kAvx2); }
 
 bool tile_has_words(QuantIsa isa, const QuantForm& form, ActivationBits bits) {
-  const bool of_4_bits = form.bits == 4 && form.table == CodeTable::kLinear;
-  return !isa.byte_dots && (bits == ActivationBits::k15 || !of_4_bits);
+  return !isa.byte_dots && (bits == ActivationBits::k15 || !fit_pairs(form.bits, form.table != CodeTable::kLinear));
 }
 
 CodeTile read_code_tile(Isa isa, const QuantLayout& layout, const CodeTilePart& part, std::byte* memory) {
