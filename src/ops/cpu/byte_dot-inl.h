@@ -31,25 +31,31 @@ HWY_INLINE I32Vec byte_dot(I32Vec sum, U32Vec w, U32Vec x) {
 #endif
   return sum;
 }
+
+// Additions to sums of pairs are in assembler with AVX2, because GCC would make all products of a sum before it adds
+// them, and keep them in memory.
+using PairTag = hn::Repartition<int16_t, F32Tag>;
+using PairVec = hn::Vec<PairTag>;
+// sum + the products of each lane's two signed words.
+HWY_INLINE I32Vec add_word_pairs(I32Vec sum, U32Vec w, U32Vec x) {
+#if HWY_TARGET == HWY_AVX2
+  asm("vpaddd %1, %0, %0" : "+x"(sum.raw) : "x"(_mm256_madd_epi16(w.raw, x.raw)));
+  return sum;
+#else
+  I32Vec rest = hn::Zero(I32Tag());  // not used on x86, where lanes stay in their order
+  return hn::ReorderWidenMulAccumulate(I32Tag(), hn::BitCast(PairTag(), w), hn::BitCast(PairTag(), x), sum, rest);
+#endif
+}
 #endif
 
 #undef VLCACHE_PAIR_DOTS
 #if HWY_TARGET == HWY_AVX2
 #define VLCACHE_PAIR_DOTS 1
-// Without VNNI. Additions are in assembler, because GCC would make all products of a sum before it adds them, and keep
-// them in memory.
-using PairTag = hn::Repartition<int16_t, F32Tag>;
-using PairVec = hn::Vec<PairTag>;
-// The sums of two products of each lane's bytes, of w without a sign and signed ones of x; w of 0 to 128, so that no
-// sum exceeds 16 bits.
+// Without VNNI: the sums of two products of each lane's bytes, of w without a sign and signed ones of x; w of 0 to 128,
+// so that no sum exceeds 16 bits.
 HWY_INLINE PairVec byte_pairs(U32Vec w, U32Vec x) { return PairVec{_mm256_maddubs_epi16(w.raw, x.raw)}; }
 HWY_INLINE PairVec add_byte_pairs(PairVec sum, U32Vec w, U32Vec x) {
   asm("vpaddw %1, %0, %0" : "+x"(sum.raw) : "x"(byte_pairs(w, x).raw));
-  return sum;
-}
-// sum + the products of each lane's two words.
-HWY_INLINE I32Vec add_word_pairs(I32Vec sum, U32Vec w, U32Vec x) {
-  asm("vpaddd %1, %0, %0" : "+x"(sum.raw) : "x"(_mm256_madd_epi16(w.raw, x.raw)));
   return sum;
 }
 // sum + factor times both sums of each lane.

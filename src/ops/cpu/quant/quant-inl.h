@@ -306,22 +306,11 @@ HWY_INLINE I32Vec byte_dot(I32Vec sum, U32Vec w, const CodedUnit (&x)[kRows]) {
 HWY_INLINE I32Vec word_dot(I32Vec sum, U32Vec w, const std::byte* x) {
   const U32Tag d;
   const U32Vec even = hn::And(w, hn::Set(d, 0x00ff00ffu));
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+#if defined(VLCACHE_BYTE_DOTS)
   const U32Vec odd = hn::BitCast(d, hn::ShiftRight<8>(hn::BitCast(hn::Repartition<uint16_t, F32Tag>(), w)));
   const uint32_t* pairs = reinterpret_cast<const uint32_t*>(x);
-#if defined(VLCACHE_PAIR_DOTS)
   sum = add_word_pairs(sum, even, hn::Set(d, pairs[0]));
   return add_word_pairs(sum, odd, hn::Set(d, pairs[1]));
-#else
-  const hn::Repartition<int16_t, F32Tag> d16;
-  I32Vec rest = hn::Zero(I32Tag());  // not used on x86, where lanes stay in their order
-  const auto add = [&](U32Vec words, uint32_t of_x) HWY_ATTR {
-    return hn::ReorderWidenMulAccumulate(I32Tag(), hn::BitCast(d16, words), hn::BitCast(d16, hn::Set(d, of_x)), sum,
-                                         rest);
-  };
-  sum = add(even, pairs[0]);
-  return add(odd, pairs[1]);
-#endif
 #else
   const I32Tag di;
   const U32Vec odd = hn::And(hn::ShiftRight<8>(w), hn::Set(d, 0x00ff00ffu));
