@@ -107,7 +107,7 @@ class EvictionPolicy final : public RuledPolicy {
       const int32_t n_keep = counts[at(layer)][at(head)];
       KeepPlan::Head& kept = plan.layers[at(layer)].emplace_back();
       kept.keep = select_slots(scores[at(layer)][at(head)], n_keep,
-                               parts_.scorer->protects(n_keep, share(in.prompt), in.prompt));
+                               parts_.scorer->protects(n_keep, share(in.prompt), in.prompt).in_head(in.slots, layer, head));
     });
     if (n_planes() > 0) begin_rule(part_inputs(in, asked.rule), plan);
   }

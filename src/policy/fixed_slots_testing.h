@@ -28,6 +28,7 @@ class FixedSlots final : public PolicySlots {
 
   static constexpr int32_t kHeadDim = 4;
   int32_t n_at_prompt_end = 0;
+  int32_t sliding_window = 0;  // of every layer
   int n_calls = 0;  // calls of hide
   std::vector<int32_t> hidden(int32_t layer, int32_t head) const {
     std::vector<int32_t> slots;
@@ -44,7 +45,7 @@ class FixedSlots final : public PolicySlots {
   std::span<const int32_t> tokens(int32_t layer, int32_t head) const override { return at(layer, head).tokens; }
   std::span<const int32_t> places(int32_t layer, int32_t head) const override { return at(layer, head).tokens; }
   std::span<const float> bias(int32_t layer, int32_t head) const override { return at(layer, head).bias; }
-  int32_t window(int32_t) const override { return 0; }
+  int32_t window(int32_t) const override { return sliding_window; }
   int32_t n_visible(int32_t layer, int32_t head) const override {
     return static_cast<int32_t>(std::ssize(at(layer, head).tokens) - std::ssize(hidden(layer, head)));
   }

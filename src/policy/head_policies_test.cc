@@ -203,6 +203,19 @@ TEST_F(HeadFiles, DuoStreamsInHalfOfTheHeads) {
   EXPECT_THAT(slots.hidden(1, 1), ElementsAre(2, 3, 4, 5));
 }
 
+// A window of 8 leaves slots 5 to 11 of 12, none of them a sink.
+TEST_F(HeadFiles, NoOtherSlotsBecomeSinksOnceAWindowHasPassedThem) {
+  write("heads.json", kFourHeads);
+  FixedSlots slots({{12, 12}, {12, 12}});
+  slots.sliding_window = 8;
+  const std::vector<TokenInfo> tokens(12);
+  const KeepPlan duo = plan_of(*parse_policy("duo:sinks=2,recent=3,sparsity=1", "", this), slots, tokens);
+  EXPECT_THAT(duo.layers[0][0].keep, ElementsAre(9, 10, 11));
+  const KeepPlan razor = plan_of(*parse_policy("razor:sinks=2,window=3,ratio=100", "", this), slots, tokens);
+  EXPECT_THAT(razor.layers[0][0].keep, ElementsAre(9, 10, 11));
+  EXPECT_THAT(razor.layers[0][0].slot_bias, ElementsAre(FloatNear(std::log(4.0f), 1e-6f), 0, 0, 0));
+}
+
 TEST_F(HeadFiles, ReadsTheFormatOfDuoAttention) {
   // In the format of mit-han-lab/duo-attention: training leaves values a little outside [0, 1].
   const std::string path = write(

@@ -29,10 +29,14 @@ using SlotScores = std::vector<std::vector<std::vector<float>>>;
 // Per (layer, kv head): a number of slots.
 using SlotCounts = std::vector<std::vector<int32_t>>;
 
-// Slots of a head that stay whatever their scores, inside its budget.
+// Slots of a head that stay whatever their scores, inside its budget: those of the sequence's first tokens, as far as a
+// later query can see them, and the last ones.
 struct Protected {
   int32_t n_first = 0;
   int32_t n_last = 0;
+  // The same with n_first as the number of the head's slots: once a window has passed the first tokens, no other slots
+  // are protected in their place.
+  Protected in_head(const PolicySlots& slots, int32_t layer, int32_t head) const;
 };
 
 // Ranks the slots of a prompt. Stateless.
@@ -133,6 +137,9 @@ class DecodeRule {
 // passed.
 std::vector<int32_t> lasting_slots(const PolicySlots& slots, int32_t layer, int32_t head);
 
+// Number of leading slots that belong to tokens before `token`; places [n_slots], ascending.
+int32_t n_slots_before(std::span<const int32_t> places, int32_t token);
+
 // A decoded token's attention to n_slots slots, the mean of query heads [first, first + n_heads). In scores.scratch.
 std::span<float> mean_attention(const StepScores& scores, int64_t first, int64_t n_heads, size_t n_slots);
 
@@ -144,8 +151,8 @@ void hide_until(PolicySlots& slots, int32_t layer, int32_t head, int32_t n_left,
 // least `least` if it has as many. Layers without KV of their own are left out.
 SlotCounts deal_to_layers(const AllocateInputs& in, std::span<const double> shares, int32_t least = 1);
 
-// The kept slots, ascending: the protected first and last ones, and the best of the others until there are n_keep.
-// Slots of score -inf never stay. Equal scores: the later slot first. Throws Error(kInput) if n_keep is less than the
+// The kept slots, ascending: the protected first and last ones (Protected::in_head), and the best of the others until
+// there are n_keep. Slots of score -inf never stay. Equal scores: the later slot first. Throws Error(kInput) if n_keep is less than the
 // number of protected slots.
 std::vector<int32_t> select_slots(std::span<const float> scores, int32_t n_keep, const Protected& kept);
 

@@ -296,6 +296,42 @@ TEST(SelectSlots, SelectsTheBestAndTheLast) {
   EXPECT_THAT(three, testing::UnorderedElementsAreArray(all));
 }
 
+// Twelve slots, of which a window of 6 leaves 7 to 11. Before it passes them, the first two are protected; afterwards no
+// other slots are.
+TEST(SelectSlots, ProtectsThePromptsFirstTokensAlone) {
+  std::vector<float> max{0, 0, 9, 0, 0, 0, 0, 1, 2, 6, 5, 4};
+  Capture capture;
+  capture.layers.resize(1);
+  capture.layers[0].window_max = Tensor(max.data(), DType::kF32, {1, 12});
+  capture.layers[0].window_sums = capture.layers[0].window_max;
+  const Capture* const captures[] = {&capture};
+  const std::vector<TokenInfo> tokens(12);
+  const auto kept = [&](std::string_view policy, std::string_view budget, int32_t window) {
+    FixedSlots slots(std::vector<std::vector<int32_t>>{{12}});
+    slots.sliding_window = window;
+    KeepPlan plan;
+    parse_policy(policy, budget)
+        ->plan(
+            {.slots = slots, .tokens = tokens, .prompt = {.n_tokens = 12, .n_after_vision = 12}, .captures = captures},
+            plan);
+    return plan.layers[0][0].keep;
+  };
+  for (const char* allocator : {"+uniform", "+global", "+ada_head@kvpress"}) {
+    SCOPED_TRACE(allocator);
+    const std::string kvzip = std::string("kvzip@kvpress:sinks=2") + allocator;
+    EXPECT_THAT(kept(kvzip, "3", 0), ElementsAre(0, 1, 2));
+    EXPECT_THAT(kept(kvzip, "3", 6), ElementsAre(9, 10, 11));
+  }
+  EXPECT_THAT(kept("streaming:sinks=2", "3", 0), ElementsAre(0, 1, 11));
+  EXPECT_THAT(kept("streaming:sinks=2", "3", 6), ElementsAre(9, 10, 11));
+  FixedSlots slots(std::vector<std::vector<int32_t>>{{12}});
+  EXPECT_EQ(Protected{.n_first = 2}.in_head(slots, 0, 0).n_first, 2);
+  slots.hide(0, 0, 0);
+  EXPECT_EQ(Protected{.n_first = 2}.in_head(slots, 0, 0).n_first, 1);
+  slots.sliding_window = 11;
+  EXPECT_EQ(Protected{.n_first = 2}.in_head(slots, 0, 0).n_first, 0);
+}
+
 // Two layers of a head, ten slots, the question of one token.
 TEST(Pointer, KeepsPointedSlotsAndTheirSuccessors) {
   const FixedSlots slots({{10}, {10}});

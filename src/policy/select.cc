@@ -76,6 +76,17 @@ std::vector<int32_t> lasting_slots(const PolicySlots& slots, int32_t layer, int3
   return lasting;
 }
 
+int32_t n_slots_before(std::span<const int32_t> places, int32_t token) {
+  return static_cast<int32_t>(std::ranges::lower_bound(places, token) - places.begin());
+}
+
+Protected Protected::in_head(const PolicySlots& slots, int32_t layer, int32_t head) const {
+  if (n_first == 0) return *this;
+  const int32_t n = n_slots_before(slots.places(layer, head), n_first);
+  const std::vector<int32_t> lasting = lasting_slots(slots, layer, head);
+  return {.n_first = n_slots_before(lasting, n), .n_last = n_last};
+}
+
 std::span<float> mean_attention(const StepScores& scores, int64_t first, int64_t n_heads, size_t n_slots) {
   constexpr size_t kRoomToGrow = 256;  // slots: makes allocations while decoding rare
   if (scores.scratch.size() < n_slots) scores.scratch.resize(n_slots + kRoomToGrow);

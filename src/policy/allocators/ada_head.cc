@@ -65,9 +65,10 @@ class AdaHead final : public BudgetAllocator {
   std::vector<int32_t> kvpress(const AllocateInputs& in, size_t l) const {
     const size_t n_heads = in.most[l].size();
     const auto safe = static_cast<size_t>(std::max(1, static_cast<int32_t>(floor_ * in.n_slots)));
-    const Protected kept = in.scorer.protects(in.n_slots, in.share, in.part.prompt);
+    const Protected in_all = in.scorer.protects(in.n_slots, in.share, in.part.prompt);
     std::vector<Ranked> slots;
     for (size_t h = 0; h < n_heads; ++h) {
+      const Protected kept = in_all.in_head(in.part.slots, static_cast<int32_t>(l), static_cast<int32_t>(h));
       const std::vector<int32_t> ranked = ranked_slots(in.scores[l][h], kept);
       const size_t n_always = std::max(safe, static_cast<size_t>(kept.n_first + kept.n_last));
       for (size_t i = 0; i < ranked.size(); ++i) {

@@ -14,12 +14,13 @@ class Global final : public BudgetAllocator {
   explicit Global(bool kvpress) : kvpress_(kvpress) {}
 
   SlotCounts allocate(const AllocateInputs& in) const override {
-    const Protected kept = in.scorer.protects(in.n_slots, in.share, in.part.prompt);
+    const Protected in_all = in.scorer.protects(in.n_slots, in.share, in.part.prompt);
     SlotCounts counts = in.most;
     std::vector<Ranked> others;
     int64_t left = 0, n_slots = 0;
     for (size_t l = 0; l < counts.size(); ++l) {
       for (size_t h = 0; h < counts[l].size(); ++h) {
+        const Protected kept = in_all.in_head(in.part.slots, static_cast<int32_t>(l), static_cast<int32_t>(h));
         const auto least = static_cast<size_t>(std::max(1, kept.n_first + kept.n_last));
         const std::vector<int32_t> ranked = ranked_slots(in.scores[l][h], kept, static_cast<int64_t>(least));
         const size_t n_always = std::min(ranked.size(), least);

@@ -91,7 +91,8 @@ class RefreshRule final : public DecodeRule {
     const int32_t n_generated = step.n_tokens - step.n_prompt;
     if (n_generated == 0 || n_generated % every_ != 0) return;
     const int32_t room = slots.n_visible_at_prompt_end(layer, head), n_recent = recent_slots(room);
-    hide_until(slots, layer, head, room, std::min(n_sinks_, room - n_recent), n_recent);
+    const int32_t n_sinks = n_slots_before(slots.places(layer, head), n_sinks_);
+    hide_until(slots, layer, head, room, std::min(n_sinks, room - n_recent), n_recent);
     std::ranges::fill(slots.plane(layer, head, 0), 0.0f);
   }
 

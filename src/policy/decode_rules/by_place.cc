@@ -19,7 +19,8 @@ class StreamingRule final : public DecodeRule {
     const auto n = static_cast<int32_t>(slots.tokens(layer, head).size());
     const int32_t n_sinks =
         std::clamp(slots.n_visible_at_prompt_end(layer, head) - 1, 0, n_sinks_);  // a head may keep none
-    for (int32_t i = n_sinks; i < n && slots.n_visible(layer, head) > slots.n_visible_at_prompt_end(layer, head); ++i) {
+    const int32_t first = n_slots_before(slots.places(layer, head), n_sinks);
+    for (int32_t i = first; i < n && slots.n_visible(layer, head) > slots.n_visible_at_prompt_end(layer, head); ++i) {
       if (bias.empty() || std::isfinite(bias[static_cast<size_t>(i)])) slots.hide(layer, head, i);
     }
   }

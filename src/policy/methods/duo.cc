@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "policy/head_scores.h"
+#include "policy/parts.h"
 #include "policy/registry.h"
 
 namespace vlcache {
@@ -30,9 +31,10 @@ class Duo final : public Policy {
     for (int32_t layer = 0; layer < in.slots.n_layers(); ++layer) {
       for (int32_t head = 0; head < in.slots.n_kv_heads(layer); ++head) {
         std::vector<int32_t> keep = lasting_slots(in.slots, layer, head);
-        const int64_t n = std::ssize(keep), n_out = n - n_sinks_ - n_recent_;
+        const int64_t n_sinks = Protected{.n_first = n_sinks_}.in_head(in.slots, layer, head).n_first;
+        const int64_t n_out = std::ssize(keep) - n_sinks - n_recent_;
         if (!retrieval_.has(layer, head) && n_out > 0) {
-          keep.erase(keep.begin() + n_sinks_, keep.begin() + n_sinks_ + n_out);
+          keep.erase(keep.begin() + n_sinks, keep.begin() + n_sinks + n_out);
         }
         plan.layers[static_cast<size_t>(layer)].push_back({.keep = std::move(keep)});
       }
@@ -48,7 +50,7 @@ class Duo final : public Policy {
         if (retrieval_.has(layer, head)) continue;
         const std::span<const float> bias = slots.bias(layer, head);
         const auto n = static_cast<int64_t>(slots.tokens(layer, head).size());
-        for (int64_t i = n_sinks_; i < n - n_recent_; ++i) {
+        for (int64_t i = n_slots_before(slots.places(layer, head), n_sinks_); i < n - n_recent_; ++i) {
           if (bias.empty() || std::isfinite(bias[static_cast<size_t>(i)])) {
             slots.hide(layer, head, static_cast<int32_t>(i));
           }

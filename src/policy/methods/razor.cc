@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "policy/head_scores.h"
+#include "policy/parts.h"
 #include "policy/registry.h"
 
 namespace vlcache {
@@ -56,16 +57,18 @@ class Razor final : public Policy {
       for (int32_t head = 0; head < slots.n_kv_heads(layer); ++head) {
         KeepPlan::Head& kept = plan.layers[static_cast<size_t>(layer)].emplace_back();
         kept.keep = lasting_slots(slots, layer, head);
-        if (!retrieval_.has(layer, head)) join_head(slots.bias(layer, head), window(n_tokens), kept);
+        if (retrieval_.has(layer, head)) continue;
+        const Protected around = Protected{sizes_.n_sinks, window(n_tokens)}.in_head(slots, layer, head);
+        join_head(slots.bias(layer, head), around, kept);
       }
     }
   }
 
   // Joins the slots between the sinks and the window into one; a bias of ln c means that a slot stands for c.
-  void join_head(std::span<const float> bias, int32_t window, KeepPlan::Head& kept) const {
-    const int64_t n_out = std::ssize(kept.keep) - sizes_.n_sinks - window;
+  static void join_head(std::span<const float> bias, const Protected& around, KeepPlan::Head& kept) {
+    const int64_t n_out = std::ssize(kept.keep) - around.n_first - around.n_last;
     if (n_out < 2) return;
-    const auto first = kept.keep.begin() + sizes_.n_sinks;
+    const auto first = kept.keep.begin() + around.n_first;
     KeepPlan::Merge merge{.sources = {first, first + n_out}, .weights = {}};
     for (const int32_t i : merge.sources) {
       merge.weights.push_back(bias.empty() ? 1 : std::exp(bias[static_cast<size_t>(i)]));
@@ -74,7 +77,7 @@ class Razor final : public Policy {
     for (float& w : merge.weights) w /= n;
     kept.keep.erase(first, first + n_out);
     kept.slot_bias.assign(kept.keep.size() + 1, 0.0f);
-    kept.slot_bias[static_cast<size_t>(sizes_.n_sinks)] = std::log(n);
+    kept.slot_bias[static_cast<size_t>(around.n_first)] = std::log(n);
     kept.merges.push_back(std::move(merge));
   }
 

@@ -27,6 +27,8 @@ class ExpectedAttention final : public TokenScorer {
     in.slots.read(layer, head, k, v);
     const LayerCapture& seen = in.capture[static_cast<size_t>(layer)];
     const int64_t group = seen.future_mean.rows() / in.slots.n_kv_heads(layer);
+    // The sinks are not among the slots that share the attention.
+    const auto n_sinks = static_cast<size_t>(n_slots_before(in.slots.places(layer, head), n_sinks_));
     std::vector<float> logits(scores.size());
     std::ranges::fill(scores, 0.0f);
     for (int64_t h = head * group; h < (head + 1) * group; ++h) {
@@ -36,7 +38,7 @@ class ExpectedAttention final : public TokenScorer {
           logits[static_cast<size_t>(i)] = expected(k.row<float>(i), mean, covariance, d, seen.scale);
         }
       });
-      add_softmax(logits, static_cast<float>(group), scores);
+      add_softmax(std::span(logits).subspan(n_sinks), static_cast<float>(group), scores.subspan(n_sinks));
     }
     for (int64_t i = 0; i < n; ++i) {
       scores[static_cast<size_t>(i)] *= std::sqrt(inner_product(v.row<float>(i), v.row<float>(i), d));
@@ -56,14 +58,12 @@ class ExpectedAttention final : public TokenScorer {
     for (int64_t a = 0; a < d; ++a) square += k[a] * inner_product(covariance + a * d, k, d);
     return scale * inner_product(k, mean, d) + scale * scale * square / 2;
   }
-  // The sinks are not among the slots that share the attention.
-  void add_softmax(std::span<float> logits, float group, std::span<float> scores) const {
-    const std::span<float> x = logits.subspan(std::min(logits.size(), static_cast<size_t>(n_sinks_)));
+  static void add_softmax(std::span<float> x, float group, std::span<float> scores) {
     if (x.empty()) return;
     const float top = *std::ranges::max_element(x);
     float sum = 0;
     for (float& value : x) sum += value = std::exp(value - top);
-    for (size_t i = 0; i < x.size(); ++i) scores[scores.size() - x.size() + i] += x[i] / sum / group;
+    for (size_t i = 0; i < x.size(); ++i) scores[i] += x[i] / sum / group;
   }
 
   int32_t future_, n_sinks_;
