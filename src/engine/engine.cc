@@ -190,20 +190,19 @@ void Engine::start(std::unique_ptr<Model> model, const EngineOptions& options) {
   kv_ = std::make_unique<KvServices>(*caches_);
   stepper_ = std::make_unique<Stepper>(*model_);
   replay_text_.max_positions = max_positions();
-  if (tokenizer_ != nullptr) write_replay_text();
+  if (tokenizer_ == nullptr) return;
+  // As kvpress words them (KVzipPress).
+  replay_text_.first = instruction("\n\nRepeat the previous context exactly.");
+  replay_text_.later = instruction("\n\nRepeat the part of the previous context exactly, starting with");
+  replay_text_.suffix = instruction(chat_templates_->between_message_and_answer(*tokenizer_));
 }
 
-// The instructions as kvpress words them (KVzipPress).
-void Engine::write_replay_text() {
-  const auto ids = [&](std::string_view text) {
-    std::vector<int32_t> tokens = tokenizer_->encode(text, /*add_special_tokens=*/false);
-    const int64_t vocab = model_->config().text.vocab_size;
-    std::erase_if(tokens, [&](int32_t token) { return token >= vocab; });
-    return tokens;
-  };
-  replay_text_.first = ids("\n\nRepeat the previous context exactly.");
-  replay_text_.later = ids("\n\nRepeat the part of the previous context exactly, starting with");
-  replay_text_.suffix = ids(chat_templates_->between_message_and_answer(*tokenizer_));
+// Tokens of an instruction to the model. The tokenizer may have tokens that the model lacks.
+std::vector<int32_t> Engine::instruction(std::string_view text) const {
+  std::vector<int32_t> tokens = tokenizer_->encode(text, /*add_special_tokens=*/false);
+  const int64_t vocab = model_->config().text.vocab_size;
+  std::erase_if(tokens, [&](int32_t token) { return token >= vocab; });
+  return tokens;
 }
 
 const Tokenizer& Engine::tokenizer() const {
@@ -239,6 +238,7 @@ Prompt Engine::prepare(const RenderedChat& text, InputMedia media, bool add_spec
   if (prompt.tokens.empty()) throw Error(ErrorCode::kInput, "the prompt is empty: not one token");
   prompt.positions = place_tokens(model_->config(), prompt.n_tokens(), prompt.spans, prompt.images);
   prompt.replay_text = replay_text_;
+  if (text.before_answer) prompt.replay_text.suffix = instruction(*text.before_answer);
   prompt.in_thought = text.in_thought;
   return prompt;
 }

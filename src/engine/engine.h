@@ -144,7 +144,7 @@ class Engine {
   void start(std::unique_ptr<Model> model, const EngineOptions& options);
   Prompt prepare(const RenderedChat& text, InputMedia media, bool add_special_tokens, const PromptLimits& limits) const;
   void classify(Prompt& prompt) const;
-  void write_replay_text();
+  std::vector<int32_t> instruction(std::string_view text) const;
 
   EngineOptions options_;
   std::unique_ptr<Backend> backend_;

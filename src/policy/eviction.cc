@@ -106,8 +106,9 @@ class EvictionPolicy final : public RuledPolicy {
     for_each_head(in.slots, [&](int32_t layer, int32_t head) {
       const int32_t n_keep = counts[at(layer)][at(head)];
       KeepPlan::Head& kept = plan.layers[at(layer)].emplace_back();
-      kept.keep = select_slots(scores[at(layer)][at(head)], n_keep,
-                               parts_.scorer->protects(n_keep, share(in.prompt), in.prompt).in_head(in.slots, layer, head));
+      kept.keep =
+          select_slots(scores[at(layer)][at(head)], n_keep,
+                       parts_.scorer->protects(n_keep, share(in.prompt), in.prompt).in_head(in.slots, layer, head));
     });
     if (n_planes() > 0) begin_rule(part_inputs(in, asked.rule), plan);
   }

@@ -152,8 +152,8 @@ void hide_until(PolicySlots& slots, int32_t layer, int32_t head, int32_t n_left,
 SlotCounts deal_to_layers(const AllocateInputs& in, std::span<const double> shares, int32_t least = 1);
 
 // The kept slots, ascending: the protected first and last ones (Protected::in_head), and the best of the others until
-// there are n_keep. Slots of score -inf never stay. Equal scores: the later slot first. Throws Error(kInput) if n_keep is less than the
-// number of protected slots.
+// there are n_keep. Slots of score -inf never stay. Equal scores: the later slot first. Throws Error(kInput) if n_keep
+// is less than the number of protected slots.
 std::vector<int32_t> select_slots(std::span<const float> scores, int32_t n_keep, const Protected& kept);
 
 // The slots except slots of score -inf, protected ones first, the first n_ranked in the order in which a growing

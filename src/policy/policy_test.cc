@@ -296,8 +296,8 @@ TEST(SelectSlots, SelectsTheBestAndTheLast) {
   EXPECT_THAT(three, testing::UnorderedElementsAreArray(all));
 }
 
-// Twelve slots, of which a window of 6 leaves 7 to 11. Before it passes them, the first two are protected; afterwards no
-// other slots are.
+// Twelve slots, of which a window of 6 leaves 7 to 11. Before it passes them, the first two are protected; afterwards
+// no other slots are.
 TEST(SelectSlots, ProtectsThePromptsFirstTokensAlone) {
   std::vector<float> max{0, 0, 9, 0, 0, 0, 0, 1, 2, 6, 5, 4};
   Capture capture;

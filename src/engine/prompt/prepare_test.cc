@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "engine/engine.h"
+#include "io/chat/chat_templates.h"
 
 namespace vlcache {
 namespace {
@@ -55,6 +56,49 @@ TEST(Prepare, ClassifiesEveryToken) {
   EXPECT_EQ(first->meta.position, Position::all(static_cast<int32_t>(first - tokens.begin())));
   EXPECT_EQ(first->token_class, TokenClass::kSpecial);  // its placeholder's
   EXPECT_EQ(tokens.back().meta.segment, -1);
+}
+
+// A fixture with another chat template.
+class Templates : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::copy(std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/models/llama-gqa4", dir_);
+  }
+  void TearDown() override { std::filesystem::remove_all(dir_); }
+  std::unique_ptr<Engine> engine(std::string_view chat_template) const {
+    std::ofstream(dir_ / "chat_template.jinja") << chat_template;
+    return Engine::load(Checkpoint(dir_), {.backend = "ref", .dtype = DType::kF32, .kv_memory_bytes = 1 << 20});
+  }
+  static Prompt prompt(const Engine& engine, const nlohmann::ordered_json& messages, const TemplateInput& more = {}) {
+    return engine.prepare_rendered(engine.chat_templates()->render(messages, engine.tokenizer(), more), {});
+  }
+  static std::vector<int32_t> ids(const Engine& engine, std::string_view text) {
+    return engine.tokenizer().encode(text, /*add_special_tokens=*/false);
+  }
+  const std::filesystem::path dir_ =
+      std::filesystem::path(testing::TempDir()) / ("vlcache_templates_" + std::to_string(::getpid()));
+  const nlohmann::ordered_json question_ = nlohmann::ordered_json::parse(R"([{"role": "user", "content": "What?"}])");
+};
+
+constexpr std::string_view kThinkingTemplate =
+    "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}.\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant:{% if enable_thinking is defined and not enable_thinking %} thought "
+    "nothing{% endif %}{% endif %}";
+
+// A replay goes on as the request's own prompt does.
+TEST_F(Templates, ReplayTextFollowsTheVariablesOfTheRequest) {
+  const auto e = engine(kThinkingTemplate);
+  const auto variables = nlohmann::ordered_json::parse(R"({"enable_thinking": false})");
+  const auto usual = ids(*e, ".\nassistant:"), silent = ids(*e, ".\nassistant: thought nothing");
+  EXPECT_EQ(prompt(*e, question_).replay_text.suffix, usual);
+  EXPECT_EQ(prompt(*e, question_, {.variables = &variables}).replay_text.suffix, silent);
+  EXPECT_EQ(prompt(*e, question_, {.variables = &variables, .open_answer = false}).replay_text.suffix, silent);
+  EXPECT_EQ(prompt(*e, question_).copy().replay_text.suffix, usual);
+  EXPECT_EQ(e->prepare_raw("What?", {}).replay_text.suffix, usual);
+  const auto strict = engine(
+      "{% if messages | length < 2 %}{{ raise_exception('no') }}{% endif %}{% for m in messages %}"
+      "{{ m.content }}{% endfor %}");
+  EXPECT_EQ(strict->prepare_raw("What?", {}).replay_text.suffix, ids(*strict, "\n"));
 }
 
 }  // namespace

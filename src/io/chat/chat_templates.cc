@@ -17,6 +17,8 @@
 namespace vlcache {
 namespace {
 
+constexpr std::string_view kQuestionEnd = "\n#############";
+
 OrderedJson special_tokens(const Tokenizer& tokenizer) {
   OrderedJson variables = OrderedJson::object();
   for (const char* token :
@@ -68,6 +70,7 @@ struct ChatTemplates::Compiled {
   std::optional<bool> has_thought_field;     // the template shows reasoning_content
   std::optional<bool> shows_thoughts;        // it shows a thought that is a part of the text
   std::optional<OrderedJson> probing_tools;  // passed to probes that have no tools
+  std::optional<OrderedJson> question;
 
   void make(const std::string& source, const Tokenizer& tokenizer) {
     if (chat_template) return;
@@ -122,6 +125,29 @@ struct ChatTemplates::Compiled {
     } catch (const Error&) {
       return false;
     }
+  }
+
+  // A user's question that ends with kQuestionEnd.
+  void make_question() {
+    if (question) return;
+    const OrderedJson message = {{"role", "user"}, {"content", "text" + std::string(kQuestionEnd)}};
+    try {
+      question = fit(OrderedJson::array({message}));
+    } catch (const Error&) {
+      question = OrderedJson::array({message});
+    }
+  }
+
+  // The text between a user's message and the answer; a line's end if the template rejects a single question. After
+  // make_question().
+  std::string before_answer(const OrderedJson* variables_of_request) const {
+    try {
+      const TemplateInput input{.tools = probing_tools ? &*probing_tools : nullptr, .variables = variables_of_request};
+      const std::string chat = render(*question, input);
+      if (const size_t at = chat.rfind(kQuestionEnd); at != chat.npos) return chat.substr(at + kQuestionEnd.size());
+    } catch (const Error&) {
+    }
+    return "\n";
   }
 
   std::string render(const OrderedJson& messages, const TemplateInput& more) const {
@@ -216,6 +242,7 @@ RenderedChat ChatTemplates::render(const nlohmann::ordered_json& messages, const
   {
     const auto lock = use(more.tools != nullptr, tokenizer, compiled);
     fitted = compiled->fit(messages);
+    compiled->make_question();
   }
   const ThoughtTags& tags = compiled->thought_tags;
   std::optional<char32_t> mark;
@@ -238,7 +265,7 @@ RenderedChat ChatTemplates::render(const nlohmann::ordered_json& messages, const
   check_shown(fitted, *compiled, text, "video", markers_.video);
   const std::string_view end = std::string_view(text).substr(0, text.find_last_not_of(" \t\r\n") + 1);
   const bool in_thought = tags.any() && end.ends_with(tags.open);
-  return {std::move(text), in_thought, mark};
+  return {std::move(text), in_thought, mark, compiled->before_answer(more.variables)};
 }
 
 ThoughtTags ChatTemplates::thought_tags(const Tokenizer& tokenizer) const {
@@ -284,14 +311,14 @@ bool ChatTemplates::shows_tools(const Tokenizer& tokenizer) const {
 }
 
 std::string ChatTemplates::between_message_and_answer(const Tokenizer& tokenizer) const {
-  constexpr std::string_view kMark = "\n#############";
   try {
-    const OrderedJson message = {{"role", "user"}, {"content", "text" + std::string(kMark)}};
-    const std::string chat = render(OrderedJson::array({message}), tokenizer).text;
-    if (const size_t at = chat.rfind(kMark); at != chat.npos) return chat.substr(at + kMark.size());
-  } catch (const Error&) {  // no template, or one that rejects a single question
+    Compiled* compiled = nullptr;
+    const auto lock = use(/*with_tools=*/false, tokenizer, compiled);
+    compiled->make_question();
+    return compiled->before_answer(nullptr);
+  } catch (const Error&) {  // no template, or one that cannot be read
+    return "\n";
   }
-  return "\n";
 }
 
 }  // namespace vlcache

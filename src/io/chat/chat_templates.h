@@ -28,6 +28,9 @@ struct RenderedChat {
   std::string text;
   bool in_thought = false;       // the template has begun a thought, which the answer goes on with
   std::optional<char32_t> mark;  // stands in `text` where the conversation's own texts must not be read as structure
+  // What the template writes between a user's message and the answer, given the same variables; empty for a text that no
+  // template wrote.
+  std::optional<std::string> before_answer{};
 };
 
 class ChatTemplates {
