@@ -194,7 +194,7 @@ void Engine::start(std::unique_ptr<Model> model, const EngineOptions& options) {
   // As kvpress words them (KVzipPress).
   replay_text_.first = instruction("\n\nRepeat the previous context exactly.");
   replay_text_.later = instruction("\n\nRepeat the part of the previous context exactly, starting with");
-  replay_text_.suffix = instruction(chat_templates_->between_message_and_answer(*tokenizer_));
+  replay_text_.suffix = instruction(chat_templates_->frame(*tokenizer_).before_answer);
 }
 
 // Tokens of an instruction to the model. The tokenizer may have tokens that the model lacks.
@@ -238,7 +238,12 @@ Prompt Engine::prepare(const RenderedChat& text, InputMedia media, bool add_spec
   if (prompt.tokens.empty()) throw Error(ErrorCode::kInput, "the prompt is empty: not one token");
   prompt.positions = place_tokens(model_->config(), prompt.n_tokens(), prompt.spans, prompt.images);
   prompt.replay_text = replay_text_;
-  if (text.before_answer) prompt.replay_text.suffix = instruction(*text.before_answer);
+  if (text.frame) {
+    prompt.replay_text.suffix = instruction(text.frame->before_answer);
+    const std::vector<int32_t> first = tokenizer_->encode(text.frame->before_message, add_special_tokens);
+    const auto differs = std::ranges::mismatch(first, prompt.tokens).in1;
+    prompt.n_template = static_cast<int32_t>(differs - first.begin());
+  }
   prompt.in_thought = text.in_thought;
   return prompt;
 }

@@ -152,7 +152,7 @@ double output_error(const Sizes& sizes, int32_t layer, int32_t head, int32_t n, 
   return std::sqrt(error / size);
 }
 
-const std::map<std::string, int> kCases{{"kvpress", 45}, {"kvcache-factory", 12}, {"effivlm", 6}, {"compaction", 3}};
+const std::map<std::string, int> kCases{{"kvpress", 51}, {"kvcache-factory", 12}, {"effivlm", 6}, {"compaction", 3}};
 
 class Peers : public testing::TestWithParam<std::string> {};
 
@@ -167,7 +167,10 @@ TEST_P(Peers, KeepTheSameSlots) {
     const int32_t n = c["n"], tau = c.value("tau", 0);
     SCOPED_TRACE(name + " of " + std::to_string(n) + " at " + c["budget"].dump());
     const PolicyPtr policy = parse_policy(name, c["budget"].dump());
-    const PromptShape prompt{.n_tokens = n, .n_vision = tau > 0 ? n - tau : 0, .n_after_vision = tau > 0 ? tau : n};
+    const PromptShape prompt{.n_tokens = n,
+                             .n_vision = tau > 0 ? n - tau : 0,
+                             .n_after_vision = tau > 0 ? tau : n,
+                             .n_template = c.value("prefix", 0)};
     const KeepPlan ours = plan(*policy, *backend, sizes, n, prompt);
     for (size_t layer = 0; layer < ours.layers.size(); ++layer) {
       for (size_t head = 0; head < ours.layers[layer].size(); ++head) {

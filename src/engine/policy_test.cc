@@ -314,7 +314,7 @@ TEST(Replay, KeepsQueriesOfEvenlySpreadTokens) {
                .window = 10,
                .window_queries = true,
                .window_max = true,
-               .replay = {.piece = piece_, .n_sinks = 0}}};
+               .replay = {.piece = piece_}}};
     }
     bool plan(const PlanInputs& in, KeepPlan&) const override {
       const LayerCapture& layer = in.captures[0]->layers[1];

@@ -22,6 +22,7 @@ struct PromptShape {
   int32_t n_tokens = 0;
   int32_t n_vision = 0;
   int32_t n_after_vision = 0;  // tokens after the last vision token; all of them if there is none
+  int32_t n_template = 0;      // first tokens, which the chat template wrote before the conversation's own
 };
 
 // An image's tokens before the language model sees them, and the attention that the encoder's class token pays them.

@@ -13,11 +13,11 @@
 namespace vlcache {
 
 // The prompt repeated after itself in pieces, each after an instruction to repeat it. These tokens are computed for
-// what their rows attend to, then discarded. The first n_sinks tokens are not repeated. Source: KVzip,
-// arXiv:2505.23416.
+// what their rows attend to, then discarded. Source: KVzip, arXiv:2505.23416.
 struct Replay {
-  int32_t piece = 0;  // tokens of a piece at most; 0: no replay
-  int32_t n_sinks = 0;
+  int32_t piece = 0;      // tokens of a piece at most; 0: no replay
+  int32_t n_sinks = 0;    // first tokens that every row sees
+  int32_t n_skipped = 0;  // first tokens that are not repeated
   bool operator==(const Replay&) const = default;
 };
 

@@ -189,12 +189,12 @@ void CaptureHooks::keep_window(int layer_index, const Observed& observed, int64_
 void CaptureHooks::keep_replayed(int layer_index, const Observed& observed, int64_t n_old) {
   LayerCapture& layer = capture_.layers[static_cast<size_t>(layer_index)];
   Window& window = windows_[static_cast<size_t>(layer_index)];
-  const int32_t n_sinks = lookahead_.replay.n_sinks;
-  const int64_t n = n_prompt_ - n_sinks, w = std::min<int64_t>(capture_.request.window, n);
+  const int32_t n_skipped = lookahead_.replay.n_skipped;
+  const int64_t n = n_prompt_ - n_skipped, w = std::min<int64_t>(capture_.request.window, n);
   rows_.clear();
   for (auto i = static_cast<size_t>(n_old); i < observed.tokens.size(); ++i) {
     if (observed.tokens[i] < lookahead_.first_repeated) continue;  // an instruction
-    const int64_t t = observed.tokens[i] - lookahead_.first_repeated + lookahead_.begin - n_sinks;
+    const int64_t t = observed.tokens[i] - lookahead_.first_repeated + lookahead_.begin - n_skipped;
     if ((t + 1) * w / n == t * w / n) continue;
     rows_.push_back(static_cast<int32_t>(i));
     window.places.push_back(observed.tokens[i]);
@@ -289,8 +289,8 @@ void CaptureHooks::sum_replay(int layer_index, const Observed& observed, int64_t
     return lookahead_.begin <= t && t < lookahead_.end;
   };
   const KvView view = biased(all, [&](int32_t head, int32_t slot) {
-    const bool seen =
-        slot < lookahead_.replay.n_sinks || repeated(head, slot) || token(head, slot) >= lookahead_.first_own;
+    const int32_t t = token(head, slot);
+    const bool seen = t < lookahead_.replay.n_sinks || repeated(head, slot) || t >= lookahead_.first_own;
     return seen ? 0.0f : -std::numeric_limits<float>::infinity();
   });
   AttentionStats stats = window_stats(observed);

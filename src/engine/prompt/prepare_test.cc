@@ -101,5 +101,20 @@ TEST_F(Templates, ReplayTextFollowsTheVariablesOfTheRequest) {
   EXPECT_EQ(strict->prepare_raw("What?", {}).replay_text.suffix, ids(*strict, "\n"));
 }
 
+// The tokens before the first message's text, system message or not; none where no template wrote them.
+TEST_F(Templates, CountTheTokensBeforeTheFirstMessage) {
+  const auto e = engine(kThinkingTemplate);
+  const auto n = [&](std::string_view text) { return std::ssize(ids(*e, text)); };
+  Prompt user = prompt(*e, question_);
+  EXPECT_EQ(user.n_template, n("<s>user:"));
+  EXPECT_EQ(user.copy().shape().n_template, user.n_template);
+  EXPECT_EQ(user.shape_until(1).n_template, 1);
+  nlohmann::ordered_json messages = question_;
+  messages.insert(messages.begin(), {{"role", "system"}, {"content", "Be short"}});
+  EXPECT_EQ(prompt(*e, messages).n_template, n("<s>system:"));
+  EXPECT_EQ(e->prepare_raw("user: What?", {}).n_template, 0);
+  EXPECT_EQ(e->prepare_tokens(user.tokens).n_template, 0);
+}
+
 }  // namespace
 }  // namespace vlcache

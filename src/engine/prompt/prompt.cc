@@ -21,6 +21,7 @@ Prompt Prompt::copy() const {
   other.query_aware = query_aware;
   other.evict_every = evict_every;
   other.replay_text = replay_text;
+  other.n_template = n_template;
   other.in_thought = in_thought;
   return other;
 }
@@ -63,7 +64,7 @@ int32_t Prompt::n_positions() const {
 PromptShape Prompt::shape() const { return shape_until(n_tokens()); }
 
 PromptShape Prompt::shape_until(int32_t n) const {
-  PromptShape shape{.n_tokens = n, .n_vision = 0, .n_after_vision = n};
+  PromptShape shape{.n_tokens = n, .n_vision = 0, .n_after_vision = n, .n_template = std::min(n_template, n)};
   for (const ImageSpan& s : spans) {
     if (s.begin >= n) break;
     const int32_t end = std::min(s.end, n);

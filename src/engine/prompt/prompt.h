@@ -60,6 +60,7 @@ struct Prompt {
   // > 0: a policy acts each time this many tokens have been computed, as if the prompt ended there, so that the
   // prompt's KV is never held as a whole. What it then drops was judged by fewer queries.
   int32_t evict_every = 0;
+  int32_t n_template = 0;                   // first tokens, which the chat template wrote before the conversation's own
   bool in_thought = false;                  // its text ends where a thought of the answer has begun
   std::optional<ImageSelection> selection;  // set once a policy has chosen
   ReplayText replay_text;                   // for policies that replay the prompt

@@ -52,10 +52,10 @@ void Sequence::begin_lookahead() {
   Lookahead& lookahead = lookahead_.all[lookahead_.n_done];
   lookahead.first_own = n;
   if (lookahead.n_draft == 0) {
-    const int32_t n_sinks = lookahead.replay.n_sinks;
-    const bool first = lookahead.begin == n_sinks;
+    const int32_t n_skipped = lookahead.replay.n_skipped;
+    const bool first = lookahead.begin == n_skipped;
     for (const int32_t id : first ? lookahead_.text.first : lookahead_.text.later) add_token(id);
-    if (!first) repeat(std::max(n_sinks, lookahead.begin - kReplayOverlap), lookahead.begin);
+    if (!first) repeat(std::max(n_skipped, lookahead.begin - kReplayOverlap), lookahead.begin);
     for (const int32_t id : lookahead_.text.suffix) add_token(id);
     lookahead.first_repeated = n_tokens();
     repeat(lookahead.begin, lookahead.end);

@@ -199,8 +199,8 @@ TEST(Lookaheads, ArePiecesThatFitTheContext) {
     std::vector<Capture> captures(4);
     Capture &replay = captures[0], &draft = captures[1], &again = captures[2], &other = captures[3];
     draft.request.ahead = 3;
-    replay.request.replay = again.request.replay = {.piece = 100, .n_sinks = 4};
-    other.request.replay = {.piece = 1000, .n_sinks = 0};
+    replay.request.replay = again.request.replay = {.piece = 100, .n_sinks = 2, .n_skipped = 4};
+    other.request.replay = {.piece = 1000};
     std::vector<std::vector<int32_t>> all;
     for (const Lookahead& r : list_lookaheads(captures, n, text)) all.push_back({r.n_draft, r.begin, r.end});
     const bool room = text.max_positions == 0 || n < 327;

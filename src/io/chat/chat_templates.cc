@@ -1,6 +1,7 @@
 #include "io/chat/chat_templates.h"
 
 #include <algorithm>
+#include <array>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -17,7 +18,8 @@
 namespace vlcache {
 namespace {
 
-constexpr std::string_view kQuestionEnd = "\n#############";
+constexpr std::string_view kSystemText = "vlcacheprobesystem", kQuestion = "vlcacheprobequestion",
+                           kQuestionEnd = "\n#############";
 
 OrderedJson special_tokens(const Tokenizer& tokenizer) {
   OrderedJson variables = OrderedJson::object();
@@ -70,7 +72,7 @@ struct ChatTemplates::Compiled {
   std::optional<bool> has_thought_field;     // the template shows reasoning_content
   std::optional<bool> shows_thoughts;        // it shows a thought that is a part of the text
   std::optional<OrderedJson> probing_tools;  // passed to probes that have no tools
-  std::optional<OrderedJson> question;
+  std::optional<std::array<OrderedJson, 2>> questions;
 
   void make(const std::string& source, const Tokenizer& tokenizer) {
     if (chat_template) return;
@@ -127,27 +129,34 @@ struct ChatTemplates::Compiled {
     }
   }
 
-  // A user's question that ends with kQuestionEnd.
-  void make_question() {
-    if (question) return;
-    const OrderedJson message = {{"role", "user"}, {"content", "text" + std::string(kQuestionEnd)}};
-    try {
-      question = fit(OrderedJson::array({message}));
-    } catch (const Error&) {
-      question = OrderedJson::array({message});
+  // Questions that begin with kQuestion and end with kQuestionEnd, after a system message or not.
+  void make_questions() {
+    if (questions) return;
+    questions.emplace();
+    const OrderedJson user = {{"role", "user"}, {"content", std::string(kQuestion) + std::string(kQuestionEnd)}};
+    const OrderedJson system = {{"role", "system"}, {"content", kSystemText}};
+    for (const bool with_system : {false, true}) {
+      OrderedJson messages = with_system ? OrderedJson::array({system, user}) : OrderedJson::array({user});
+      try {
+        (*questions)[with_system] = fit(messages);
+      } catch (const Error&) {
+        (*questions)[with_system] = std::move(messages);
+      }
     }
   }
 
-  // The text between a user's message and the answer; a line's end if the template rejects a single question. After
-  // make_question().
-  std::string before_answer(const OrderedJson* variables_of_request) const {
+  // After make_questions(). A template that rejects a single question has none but a line's end before the answer.
+  ChatFrame frame(bool with_system, const OrderedJson* variables_of_request) const {
+    ChatFrame frame{.before_message = "", .before_answer = "\n"};
     try {
       const TemplateInput input{.tools = probing_tools ? &*probing_tools : nullptr, .variables = variables_of_request};
-      const std::string chat = render(*question, input);
-      if (const size_t at = chat.rfind(kQuestionEnd); at != chat.npos) return chat.substr(at + kQuestionEnd.size());
+      const std::string chat = render((*questions)[with_system], input);
+      const size_t message = chat.find(with_system ? kSystemText : kQuestion), end = chat.rfind(kQuestionEnd);
+      if (message != chat.npos) frame.before_message = chat.substr(0, message);
+      if (end != chat.npos) frame.before_answer = chat.substr(end + kQuestionEnd.size());
     } catch (const Error&) {
     }
-    return "\n";
+    return frame;
   }
 
   std::string render(const OrderedJson& messages, const TemplateInput& more) const {
@@ -242,7 +251,7 @@ RenderedChat ChatTemplates::render(const nlohmann::ordered_json& messages, const
   {
     const auto lock = use(more.tools != nullptr, tokenizer, compiled);
     fitted = compiled->fit(messages);
-    compiled->make_question();
+    compiled->make_questions();
   }
   const ThoughtTags& tags = compiled->thought_tags;
   std::optional<char32_t> mark;
@@ -265,7 +274,8 @@ RenderedChat ChatTemplates::render(const nlohmann::ordered_json& messages, const
   check_shown(fitted, *compiled, text, "video", markers_.video);
   const std::string_view end = std::string_view(text).substr(0, text.find_last_not_of(" \t\r\n") + 1);
   const bool in_thought = tags.any() && end.ends_with(tags.open);
-  return {std::move(text), in_thought, mark, compiled->before_answer(more.variables)};
+  const bool with_system = !messages.empty() && text_in(messages[0], "role") == "system";
+  return {std::move(text), in_thought, mark, compiled->frame(with_system, more.variables)};
 }
 
 ThoughtTags ChatTemplates::thought_tags(const Tokenizer& tokenizer) const {
@@ -310,14 +320,14 @@ bool ChatTemplates::shows_tools(const Tokenizer& tokenizer) const {
   return compiled->tool_forms->shows_tools();
 }
 
-std::string ChatTemplates::between_message_and_answer(const Tokenizer& tokenizer) const {
+ChatFrame ChatTemplates::frame(const Tokenizer& tokenizer) const {
   try {
     Compiled* compiled = nullptr;
     const auto lock = use(/*with_tools=*/false, tokenizer, compiled);
-    compiled->make_question();
-    return compiled->before_answer(nullptr);
+    compiled->make_questions();
+    return compiled->frame(/*with_system=*/false, nullptr);
   } catch (const Error&) {  // no template, or one that cannot be read
-    return "\n";
+    return {.before_message = "", .before_answer = "\n"};
   }
 }
 

@@ -23,14 +23,18 @@ class Checkpoint;
 // one. Empty if the model has none of these.
 std::string choose_chat_template(const std::map<std::string, std::string>& templates, bool with_tools);
 
+// What a template writes around the conversation's own texts, given the request's variables.
+struct ChatFrame {
+  std::string before_message;  // up to the first message's text, without tools
+  std::string before_answer;   // from the end of a user's message
+};
+
 // A prompt's text as a template wrote it.
 struct RenderedChat {
   std::string text;
   bool in_thought = false;       // the template has begun a thought, which the answer goes on with
   std::optional<char32_t> mark;  // stands in `text` where the conversation's own texts must not be read as structure
-  // What the template writes between a user's message and the answer, given the same variables; empty for a text that no
-  // template wrote.
-  std::optional<std::string> before_answer{};
+  std::optional<ChatFrame> frame{};  // empty: no template wrote the text
 };
 
 class ChatTemplates {
@@ -62,8 +66,8 @@ class ChatTemplates {
   ThoughtTags thought_tags(const Tokenizer& tokenizer) const;
   // What the probes found, as lines of a name and a value.
   std::vector<std::pair<std::string, std::string>> findings(const Tokenizer& tokenizer) const;
-  // The text between a user's message and the answer; a line's end if no template defines it.
-  std::string between_message_and_answer(const Tokenizer& tokenizer) const;
+  // Of a user's message alone. Where no template defines it, a line's end comes before the answer.
+  ChatFrame frame(const Tokenizer& tokenizer) const;
 
  private:
   struct Compiled;

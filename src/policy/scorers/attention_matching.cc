@@ -58,7 +58,7 @@ std::unique_ptr<const TokenScorer> make_attention_matching(Parameters& p) {
   // Number of drafted tokens to fit to as well (see pointer).
   const auto ahead = static_cast<int32_t>(p.integer("ahead", 0, 0, replayed ? 0 : INT32_MAX));
   const bool mean = p.word("score", "max", {"max", "mean"}) == "mean";
-  const Replay replay{.piece = replayed ? kReplayPiece : 0, .n_sinks = 0};
+  const Replay replay{.piece = replayed ? kReplayPiece : 0};
   return std::make_unique<AttentionMatching>(window, ahead, replay, mean, p.number("ridge", authors ? 1e-6 : 0.1, 0, 1),
                                              authors);
 }

@@ -1,7 +1,8 @@
 // kvzip: the model repeats the prompt after itself, in pieces; the slots it attends to for that carry the prompt, for
 // any question. s_j = the largest attention of any query of the group and the replay to slot j. The first `sinks` slots
-// stay. Costs two to three prefills. Source: arXiv:2505.23416, as KVzipPress of kvpress computes it, which the preset
-// mirrors; it never repeats the text that a chat template puts in front, here that is the sinks.
+// stay and are not repeated. Costs two to three prefills. Source: arXiv:2505.23416, as KVzipPress of kvpress computes
+// it. The preset `kvpress` repeats the tokens after those that the chat template writes before the first message: of
+// these the sinks stay, and the others score 0.
 #include <algorithm>
 
 #include "policy/registry.h"
@@ -13,8 +14,10 @@ class Kvzip final : public TokenScorer {
  public:
   Kvzip(const Replay& replay, bool kvpress) : replay_(replay), kvpress_(kvpress) {}
 
-  CaptureRequest needs(const PromptShape&) const override {
-    return {.reduce = CaptureRequest::Reduce::kMax, .window_max = true, .replay = replay_};
+  CaptureRequest needs(const PromptShape& prompt) const override {
+    Replay replay = replay_;
+    replay.n_skipped = kvpress_ ? prompt.n_template : replay.n_sinks;
+    return {.reduce = CaptureRequest::Reduce::kMax, .window_max = true, .replay = replay};
   }
 
   void score_head(const PartInputs& in, int32_t layer, int32_t head, std::span<float> scores) const override {
