@@ -89,7 +89,10 @@ struct AttentionArgs {
   // ... and scored with these queries [n, H, d] (rotated to the capped position); null: q
   const Tensor* q_sinks = nullptr;
   const int32_t* positions = nullptr;  // [n] the queries' tokens; needed with a window when a view has slot_pos
-  Tensor lse;                          // optional output [n, H] f32: natural log of the sum of exp of the logits
+  Tensor lse;  // optional output [n, H] f32: natural log of the sum of exp of the logits, sink_logits included
+  // [H] or empty: a logit per query head that joins the softmax's denominator and adds no value; 0: softmax1
+  // (arXiv:2309.17453, section 3.3), -inf: none. Unlike the n_sinks first slots it is no slot. Source: gpt-oss.
+  std::span<const float> sink_logits{};
 };
 
 // Sums over the attention of a group of queries, for policies. A = softmax over the slots each query sees. Which
@@ -219,17 +222,22 @@ class Backend {
   virtual void kv_set(const KvView& kv, int head, int32_t slot, const Tensor& k, const Tensor& v) = 0;
 
   // out[i] = sum_j A_ij v_j per query head h (kv head h / G), A = softmax(scale q_i.k_j + slot_bias_j) over the slots
-  // row i sees. q, out [n, H, d] compute dtype; rows outside all sequences are not written. Sequences run in one batch;
-  // work is split by pages, never by sequence. A slot of bias -inf is hidden: no query sees it, and a page of such
-  // slots is not read. A query that sees no slot gives 0 and lse -inf. Softmax in f32, arXiv:2205.14135.
+  // row i sees and, with args.sink_logits, over one more logit whose value is 0: out_i = sum_j e^x_ij v_j / (sum_j
+  // e^x_ij
+  // + e^sink_h). q, out [n, H, d] compute dtype; rows outside all sequences are not written. Sequences run in one
+  // batch; work is split by pages, never by sequence. A slot of bias -inf is hidden: no query sees it, and a page of
+  // such slots is not read. A query that sees no slot gives 0 and lse -inf (the sink's logit, with one). Softmax in
+  // f32, arXiv:2205.14135.
   virtual void attention(const Tensor& q, std::span<const AttentionSeq> seqs, const AttentionArgs& args,
                          const Tensor& out) = 0;
   // o = (e^la oa + e^lb ob) / (e^la + e^lb), lse = log(e^la + e^lb): joins attention over two disjoint sets of slots.
-  // oa, ob, o [n, H, d], la, lb, lse [n, H] f32; o may alias oa, lse may alias la.
+  // oa, ob, o [n, H, d], la, lb, lse [n, H] f32; o may alias oa, lse may alias la. Sink logits belong to neither part:
+  // they are merged once, at the end, as a part of ob = 0 and lb = the sink's logit.
   virtual void merge_attention(const Tensor& oa, const Tensor& la, const Tensor& ob, const Tensor& lb, const Tensor& o,
                                const Tensor& lse) = 0;
   // Adds to `stats` what queries q [n_rows, H, d] of one sequence attend to: its last rows, or those placed by
-  // stats.n_after. Never materialises [n_rows, n_slots]. window, n_sinks, positions and hidden slots as in attention.
+  // stats.n_after. Never materialises [n_rows, n_slots]. window, n_sinks, positions, hidden slots and sink_logits as in
+  // attention.
   virtual void attention_stats(const Tensor& q, const KvView& kv, const AttentionArgs& args, AttentionStats& stats) = 0;
 
   // ---- products of quantised weights ------------------------------------------------------------------------------

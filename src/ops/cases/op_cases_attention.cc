@@ -22,7 +22,7 @@ struct AttentionShape {
   int32_t n_kv_heads = 2, group = 4, d = 64;
   Codecs codecs = Codecs::kBF16;
   bool ragged = false;  // head h keeps a (h + 1) / Hk part of the past
-  bool bias = false, slot_pos = false, q_sinks = false;
+  bool bias = false, slot_pos = false, q_sinks = false, sink_logits = false;
   Hidden hidden = Hidden::kNone;
   bool scattered = false;  // rows see up to any slot, in no order; some see nothing
   bool logits = false;     // of sequences of one row
@@ -74,6 +74,12 @@ PreparedAttention prepare_inputs(OpCaseMaker& make, const AttentionShape& s, int
   a.q = make.input({n, n_heads, s.d}, s.q_scale, s.layout);
   a.args = {.scale = 1.0f / std::sqrt(static_cast<float>(s.d)), .window = s.window, .n_sinks = s.n_sinks};
   if (s.q_sinks) a.args.q_sinks = make.keep(make.input({n, n_heads, s.d}, s.q_scale, s.layout));
+  if (s.sink_logits) {
+    const std::span sinks(make.input_as(DType::kF32, {n_heads}, 3.0f).as<float>(), static_cast<size_t>(n_heads));
+    sinks[0] = -std::numeric_limits<float>::infinity();  // a head without one
+    if (n_heads > 2) sinks[1] = 0.0f, sinks[2] = 40.0f;  // softmax1, and more than all slots together
+    a.args.sink_logits = sinks;
+  }
   std::vector<int32_t> positions(static_cast<size_t>(n), 0);
   int32_t row = 0;
   for (const SeqShape& seq : s.seqs) {
@@ -229,6 +235,26 @@ void add_hidden_shapes(std::vector<AttentionShape>& shapes) {
   }
 }
 
+// A logit in the denominator that is no slot: items of a long row, hidden slots, windows, codes.
+void add_sink_shapes(std::vector<AttentionShape>& shapes) {
+  for (const SeqShape& seq : {SeqShape{1, -1}, SeqShape{1, 300}, SeqShape{1, 5000}, SeqShape{81, 200}}) {
+    shapes.push_back({.label = "sink logits", .seqs = {seq, {3, 90}}, .sink_logits = true, .logits = true});
+    shapes.push_back(
+        {.label = "sink logits f32", .seqs = {seq}, .group = 1, .codecs = Codecs::kF32, .sink_logits = true});
+    shapes.push_back({.label = "sink logits int8", .seqs = {seq}, .codecs = Codecs::kInt8, .sink_logits = true});
+    AttentionShape everything = with_everything({.label = "sink logits everything",
+                                                 .seqs = {seq, {9, 40}},
+                                                 .group = 7,
+                                                 .hidden = Hidden::kFew,
+                                                 .logits = true,
+                                                 .window = 60,
+                                                 .n_sinks = 3,
+                                                 .q_scale = 1.0f});
+    everything.sink_logits = true;
+    shapes.push_back(everything);
+  }
+}
+
 // Rows at any position among the slots.
 void add_scattered_shapes(std::vector<AttentionShape>& shapes) {
   for (const SeqShape& seq : {SeqShape{1, 300}, SeqShape{17, 300}, SeqShape{150, 100}}) {
@@ -348,6 +374,7 @@ std::vector<AttentionShape> attention_shapes() {
                       .layout = RowLayout::kMisaligned});
   }
   add_hidden_shapes(shapes);
+  add_sink_shapes(shapes);
   add_scattered_shapes(shapes);
   add_coded_shapes(shapes);
   add_int4_shapes(shapes);
@@ -394,6 +421,9 @@ std::vector<AttentionShape> stats_shapes() {
                                         .window = 40,
                                         .n_sinks = 3}));
     }
+  }
+  for (const SeqShape& seq : {SeqShape{1, -1}, SeqShape{1, 3000}, SeqShape{81, 100}}) {
+    shapes.push_back({.label = "sink logits", .seqs = {seq}, .group = 7, .sink_logits = true, .window = 90});
   }
   for (int32_t n : {1, 70}) {
     shapes.push_back({.label = "int4", .seqs = {{n, 200}}, .codecs = Codecs::kInt4});

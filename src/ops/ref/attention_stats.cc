@@ -11,9 +11,9 @@ namespace {
 // Row `head` of an optional output, or null.
 float* row_or_null(const Tensor& t, int64_t head) { return t.empty() ? nullptr : t.row<float>(head); }
 
-// Is weight w, e^(logit - top), small? The largest of a row is 1, so A_ij < t max_j A_ij reads w < t.
+// Is weight w, e^(logit - top), small?
 bool is_small(float w, const SlotWeights& a, const AttentionStats& stats) {
-  if (stats.rule == AttentionStats::Rule::kRowMax) return w < stats.threshold;
+  if (stats.rule == AttentionStats::Rule::kRowMax) return w < stats.threshold * a.largest;
   return w * static_cast<float>(a.n_seen) < a.total;
 }
 

@@ -23,6 +23,7 @@ struct Rule {
   std::function<bool(int64_t row, int64_t slot)> sees = [](int64_t, int64_t) { return true; };
   std::function<double(int64_t kv_head, int64_t slot)> bias = [](int64_t, int64_t) { return 0.0; };
   int64_t n_sinks = 0;
+  std::vector<float> sink_logits;  // [H] or empty
 };
 
 // The full m x m matrix of one query head in double: probs [n_rows, n_slots], lse [n_rows].
@@ -36,7 +37,7 @@ Naive naive_attention(const Matrix& q, const Matrix& q_sinks, const Matrix& k, i
   Naive result;
   for (int64_t i = 0; i < n_rows; ++i) {
     std::vector<double> p(static_cast<size_t>(n_slots), 0.0);
-    double total = 0.0;
+    double total = rule.sink_logits.empty() ? 0.0 : std::exp(double{rule.sink_logits[static_cast<size_t>(head)]});
     for (int64_t j = 0; j < n_slots; ++j) {
       if (j >= n_slots - n_after[static_cast<size_t>(i)] || !rule.sees(i, j)) continue;
       double logit = rule.bias(kv_head, j);
@@ -113,6 +114,17 @@ struct Scene {
 TEST(RefAttention, CausalOverPages) {
   for (const auto& [n_rows, n_slots] : {std::pair{1, 1}, {1, 150}, {70, 70}, {9, 133}})
     Scene(n_rows, n_slots).expect_naive();
+}
+
+// gpt-oss: of four heads one has softmax1, one no sink, one a sink that outweighs all slots.
+const std::vector<float> kSinkLogits = {0.0f, -std::numeric_limits<float>::infinity(), 30.0f, -1.5f};
+
+TEST(RefAttention, SinkLogits) {
+  for (const auto& [n_rows, n_slots] : {std::pair{1, 150}, {9, 133}}) {
+    Scene s(n_rows, n_slots);
+    s.args.sink_logits = s.rule.sink_logits = kSinkLogits;
+    s.expect_naive();
+  }
 }
 
 TEST(RefAttention, MixedCodecs) {
@@ -276,6 +288,12 @@ TEST(RefAttention, HandComputed) {
   kRef->attention(q.t, std::span(&seq, 1), {.lse = lse.t}, out.t);
   EXPECT_FLOAT_EQ(out.at(0), 7.0f);
   EXPECT_FLOAT_EQ(lse.at(0), std::log(4.0f));
+
+  // A sink of log 4 takes half of the attention: 1/8 and 3/8 are left.
+  const std::vector<float> sink = {std::log(4.0f)};
+  kRef->attention(q.t, std::span(&seq, 1), {.lse = lse.t, .sink_logits = sink}, out.t);
+  EXPECT_FLOAT_EQ(out.at(0), 3.5f);
+  EXPECT_FLOAT_EQ(lse.at(0), std::log(8.0f));
 }
 
 TEST(RefAttention, NoVisibleSlotsGiveZero) {
@@ -288,6 +306,11 @@ TEST(RefAttention, NoVisibleSlotsGiveZero) {
   for (int64_t c = 0; c < kDim; ++c) EXPECT_EQ(out.at(2 * kHeads * kDim + c), 0.0f);
   EXPECT_EQ(out.at(0), -77.0f) << "a row outside all sequences was written";
   EXPECT_EQ(lse.at(4 * kHeads), -77.0f);
+
+  kRef->attention(q.t, seqs, {.lse = lse.t, .sink_logits = kSinkLogits}, out.t);
+  EXPECT_EQ(lse.at(2 * kHeads), 0.0f) << "the sink alone";
+  EXPECT_EQ(lse.at(2 * kHeads + 1), -std::numeric_limits<float>::infinity());
+  for (int64_t c = 0; c < kDim; ++c) EXPECT_EQ(out.at(2 * kHeads * kDim + c), 0.0f);
 }
 
 TEST(RefMergeAttention, HalvesMakeTheWhole) {
@@ -306,6 +329,14 @@ TEST(RefMergeAttention, HalvesMakeTheWhole) {
   kRef->merge_attention(oa.t, la.t, ob.t, lb.t, oa.t, la.t);
   EXPECT_THAT(oa.data, testing::Pointwise(testing::FloatNear(1e-6f), whole.out.data));
   EXPECT_THAT(la.data, testing::Pointwise(testing::FloatNear(1e-5f), whole.lse.data));
+
+  // A sink's logit belongs to no part: it is merged once, at the end, as a part of values 0.
+  whole.args.sink_logits = whole.rule.sink_logits = kSinkLogits;
+  whole.expect_naive();
+  const Matrix zero({1, kHeads, kDim}, std::vector<float>(kHeads * kDim, 0.0f)), sinks({1, kHeads}, kSinkLogits);
+  kRef->merge_attention(oa.t, la.t, zero.t, sinks.t, oa.t, la.t);
+  EXPECT_THAT(oa.data, testing::Pointwise(testing::FloatNear(1e-6f), whole.out.data));
+  EXPECT_THAT(la.data, testing::Pointwise(testing::FloatNear(1e-5f), whole.lse.data));
 }
 
 TEST(RefMergeAttention, EmptyStateIsNeutral) {
@@ -319,47 +350,49 @@ TEST(RefMergeAttention, EmptyStateIsNeutral) {
 
 TEST(RefAttentionStats, SumsOfTheMatrix) {
   const int32_t n_rows = 9, n_slots = 90;
-  for (AttentionStats::Rule rule : {AttentionStats::Rule::kRowMax, AttentionStats::Rule::kUniform}) {
-    Scene s(n_rows, n_slots);
-    s.args.window = 40;
-    s.args.n_sinks = 4;
-    s.args.q_sinks = &s.q_sinks.t;
-    s.rule.n_sinks = 4;
-    s.rule.sees = [](int64_t row, int64_t slot) { return slot < 4 || slot > 81 + row - 40; };
-    Matrix sums({kHeads, n_slots + 2}), band({kHeads, n_slots + 2}), below({kHeads, n_slots + 2}),
-        seen({kHeads, n_slots + 2});
-    for (Matrix* m : {&sums, &band, &below, &seen}) std::fill(m->data.begin(), m->data.end(), 0.5f);
-    AttentionStats stats{.rule = rule,
-                         .threshold = 0.1f,
-                         .band = 25,
-                         .column_sums = sums.t,
-                         .band_sums = band.t,
-                         .below_counts = below.t,
-                         .seen_counts = seen.t};
-    kRef->attention_stats(s.q.t, s.cache.view, s.args, stats);
-    for (int64_t h = 0; h < kHeads; ++h) {
-      const Naive naive = naive_attention(s.q, s.q_sinks, s.k, h, s.rule, 0.5, s.n_after);
-      for (int64_t j = 0; j < n_slots + 2; ++j) {
-        double sum = 0.5, in_band = 0.5, n_below = 0.5, n_seen = 0.5;
-        for (int64_t i = 0; i < n_rows && j < n_slots; ++i) {
-          if (j > n_slots - n_rows + i || !s.rule.sees(i, j)) continue;
-          const std::vector<double>& p = naive.probs[static_cast<size_t>(i)];
-          const double a = p[static_cast<size_t>(j)], top = *std::max_element(p.begin(), p.end());
-          const double n_visible =
-              static_cast<double>(p.size() - static_cast<size_t>(std::count(p.begin(), p.end(), 0.0)));
-          sum += a;
-          in_band += j > n_slots - n_rows + i - 25 ? a : 0;  // 25 slots up to and with the row's own
-          n_below += a < (rule == AttentionStats::Rule::kRowMax ? 0.1 * top : 1.0 / n_visible);
-          n_seen += 1;
+  for (const bool sink : {false, true})
+    for (AttentionStats::Rule rule : {AttentionStats::Rule::kRowMax, AttentionStats::Rule::kUniform}) {
+      Scene s(n_rows, n_slots);
+      if (sink) s.args.sink_logits = s.rule.sink_logits = kSinkLogits;
+      s.args.window = 40;
+      s.args.n_sinks = 4;
+      s.args.q_sinks = &s.q_sinks.t;
+      s.rule.n_sinks = 4;
+      s.rule.sees = [](int64_t row, int64_t slot) { return slot < 4 || slot > 81 + row - 40; };
+      Matrix sums({kHeads, n_slots + 2}), band({kHeads, n_slots + 2}), below({kHeads, n_slots + 2}),
+          seen({kHeads, n_slots + 2});
+      for (Matrix* m : {&sums, &band, &below, &seen}) std::fill(m->data.begin(), m->data.end(), 0.5f);
+      AttentionStats stats{.rule = rule,
+                           .threshold = 0.1f,
+                           .band = 25,
+                           .column_sums = sums.t,
+                           .band_sums = band.t,
+                           .below_counts = below.t,
+                           .seen_counts = seen.t};
+      kRef->attention_stats(s.q.t, s.cache.view, s.args, stats);
+      for (int64_t h = 0; h < kHeads; ++h) {
+        const Naive naive = naive_attention(s.q, s.q_sinks, s.k, h, s.rule, 0.5, s.n_after);
+        for (int64_t j = 0; j < n_slots + 2; ++j) {
+          double sum = 0.5, in_band = 0.5, n_below = 0.5, n_seen = 0.5;
+          for (int64_t i = 0; i < n_rows && j < n_slots; ++i) {
+            if (j > n_slots - n_rows + i || !s.rule.sees(i, j)) continue;
+            const std::vector<double>& p = naive.probs[static_cast<size_t>(i)];
+            const double a = p[static_cast<size_t>(j)], top = *std::max_element(p.begin(), p.end());
+            const double n_visible =
+                static_cast<double>(p.size() - static_cast<size_t>(std::count(p.begin(), p.end(), 0.0)));
+            sum += a;
+            in_band += j > n_slots - n_rows + i - 25 ? a : 0;  // 25 slots up to and with the row's own
+            n_below += a < (rule == AttentionStats::Rule::kRowMax ? 0.1 * top : 1.0 / n_visible);
+            n_seen += 1;
+          }
+          const int64_t at = h * (n_slots + 2) + j;
+          ASSERT_NEAR(sums.at(at), sum, 1e-5) << "head " << h << " slot " << j;
+          ASSERT_NEAR(band.at(at), in_band, 1e-5) << "head " << h << " slot " << j;
+          ASSERT_EQ(below.at(at), n_below) << "head " << h << " slot " << j;
+          ASSERT_EQ(seen.at(at), n_seen) << "head " << h << " slot " << j;
         }
-        const int64_t at = h * (n_slots + 2) + j;
-        ASSERT_NEAR(sums.at(at), sum, 1e-5) << "head " << h << " slot " << j;
-        ASSERT_NEAR(band.at(at), in_band, 1e-5) << "head " << h << " slot " << j;
-        ASSERT_EQ(below.at(at), n_below) << "head " << h << " slot " << j;
-        ASSERT_EQ(seen.at(at), n_seen) << "head " << h << " slot " << j;
       }
     }
-  }
 }
 
 TEST(RefAttentionStats, MaximaAndWeightsOfScatteredRows) {

@@ -14,6 +14,7 @@ SlotQueries::SlotQueries(const Tensor& q, const AttentionArgs& args, const SlotR
     CHECK(same_shape(*args.q_sinks, q) && args.q_sinks->dtype == q.dtype);
     sink_query_.resize(query_.size());
   }
+  CHECK(args.sink_logits.empty() || std::ssize(args.sink_logits) == q.dim(1));
 }
 
 const HeadSlots& FormedSlots::of(int64_t n_causal) {
@@ -37,6 +38,7 @@ SlotQuery SlotQueries::get(int64_t i, int64_t head, const HeadSlots& slots) {
     load_values(*args_.q_sinks, row * args_.q_sinks->stride + head * d, d, sink_query_.data());
     query.q_sinks = sink_query_.data();
   }
+  if (!args_.sink_logits.empty()) query.sink = args_.sink_logits[static_cast<size_t>(head)];
   // Without positions a query is at its own slot's index.
   query.position = args_.positions != nullptr ? args_.positions[row] : query.n_causal - 1;
   return query;
@@ -64,13 +66,15 @@ void weigh_slots(const SlotQuery& query, const HeadSlots& slots, const Attention
         args.scale * dot(q, slots.k.data() + j * d, d) + (slots.bias != nullptr ? slots.bias[j] : 0.0f);
     ++result.n_seen;
   }
-  result.top = logits.empty() ? kUnseen : *std::max_element(logits.begin(), logits.end());
+  const float top = logits.empty() ? kUnseen : *std::max_element(logits.begin(), logits.end());
+  result.top = std::max(top, query.sink);
   std::vector<float>& w = result.weights;
   w.resize(logits.size());
-  // If no slot is visible every weight is 0, and so is their sum.
-  std::transform(logits.begin(), logits.end(), w.begin(),
-                 [&](float x) { return result.top == kUnseen ? 0.0f : std::exp(x - result.top); });
-  result.total = sum(w.data(), slots.n_slots);
+  // If no slot is visible every weight is 0.
+  const auto weight = [&](float x) { return result.top == kUnseen ? 0.0f : std::exp(x - result.top); };
+  std::transform(logits.begin(), logits.end(), w.begin(), weight);
+  result.largest = weight(top);
+  result.total = sum(w.data(), slots.n_slots) + weight(query.sink);
 }
 
 }  // namespace vlcache

@@ -2,6 +2,7 @@
 // statistics alike.
 #pragma once
 
+#include <limits>
 #include <vector>
 
 #include "ops/backend.h"
@@ -15,6 +16,7 @@ struct SlotQuery {
   const float* q_sinks = nullptr;  // [d], scores the first n_sinks slots
   int64_t n_causal = 0;            // slots [0, n_causal) were written at or before the query; may be negative
   int64_t position = 0;            // where the window ends
+  float sink = -std::numeric_limits<float>::infinity();  // AttentionArgs::sink_logits of its head
 };
 
 // Some rows of q, and their places among the slots.
@@ -61,8 +63,9 @@ bool sees(const SlotQuery& query, const HeadSlots& slots, const AttentionArgs& a
 struct SlotWeights {
   std::vector<float> logits;   // [n_slots], -inf where not seen
   std::vector<float> weights;  // [n_slots]
-  float top = 0.0f;            // largest logit; -inf when nothing is seen
-  float total = 0.0f;          // sum of the weights
+  float top = 0.0f;            // largest logit, the sink's included; -inf when nothing is seen and there is no sink
+  float largest = 0.0f;        // of the weights
+  float total = 0.0f;          // sum of the weights and the sink's
   int64_t n_seen = 0;
 };
 void weigh_slots(const SlotQuery& query, const HeadSlots& slots, const AttentionArgs& args, SlotWeights& result);

@@ -60,6 +60,7 @@ int64_t AttentionWorkspace::bytes() const { return runner_->bytes(); }
 void attention(AttentionWorkspace& workspace, const Tensor& q, std::span<const AttentionSeq> seqs,
                const AttentionArgs& args, const Tensor& out) {
   CHECK(q.rank == 3 && out.rank == 3 && q.dtype == out.dtype && args.scale > 0.0f);
+  CHECK(args.sink_logits.empty() || std::ssize(args.sink_logits) == q.dim(1));
   TileRunner& runner = workspace.runner();
   runner.clear();
   for (const AttentionSeq& seq : seqs) {

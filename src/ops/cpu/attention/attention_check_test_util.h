@@ -39,6 +39,11 @@ inline Expected reference(const TestData& data) {
         top = std::max(top, logits[static_cast<size_t>(j)]);
       }
       e.logits.insert(e.logits.end(), logits.begin(), logits.end());
+      if (c.sink_logits) {
+        const double sink = data.sink_logits[static_cast<size_t>(h)];
+        top = std::max(top, sink);
+        total = top > -1e300 ? std::exp(sink - top) : 0.0;
+      }
       for (double& l : logits) total += top > -1e300 ? std::exp(l - top) : 0.0;
       for (int j = 0; j < data.max_slots; ++j) {
         const bool seen = j < n_slots && data.sees(i, head, j);

@@ -77,6 +77,21 @@ TEST_P(AttentionTest, Bias) {
   check({.n_rows = 3, .n_slots = 300, .window = 50, .n_sinks = 3, .q_sinks = true, .slot_pos = true, .bias = true});
 }
 
+TEST_P(AttentionTest, SinkLogits) {
+  for (int n_slots : {0, 1, 130, 5000}) {
+    for (int n_rows : {1, 3, 40}) {
+      check({.group = 3, .n_rows = n_rows, .n_slots = n_slots, .sink_logits = true});
+      check({.n_rows = n_rows, .n_slots = n_slots, .window = 90, .n_sinks = 4, .hidden = true, .sink_logits = true});
+    }
+    check({.n_rows = 17, .n_slots = n_slots, .sink_logits = true, .codec = KvCodec::kF32, .compute = DType::kF32});
+  }
+  for (AttentionStats::Rule rule : {AttentionStats::Rule::kRowMax, AttentionStats::Rule::kUniform}) {
+    for (int n_rows : {1, 60}) {
+      check_stats({.group = 3, .n_rows = n_rows, .n_slots = 700, .sink_logits = true}, rule, *workspace);
+    }
+  }
+}
+
 // Whole pages of hidden slots hold NaN: they are not read.
 TEST_P(AttentionTest, HiddenSlots) {
   for (bool bias : {false, true}) {

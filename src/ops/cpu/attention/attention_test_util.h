@@ -28,12 +28,13 @@ struct TestCase {
   bool q_sinks = false;
   bool slot_pos = false;
   bool bias = false;
-  bool hidden = false;     // every third page and every fifth slot, whose K and V are NaN where a whole page is
-  bool scattered = false;  // rows see up to any slot, in no order
-  bool mixed = false;      // codecs alternate from page to page
-  bool blocks = false;     // pages [1, coded_end) of the last row are `coded`
-  bool born = false;       // and the pages of values that they were made from are there, for earlier rows
-  bool ragged = false;     // heads have n_slots, n_slots - 77, ... slots
+  bool hidden = false;       // every third page and every fifth slot, whose K and V are NaN where a whole page is
+  bool scattered = false;    // rows see up to any slot, in no order
+  bool mixed = false;        // codecs alternate from page to page
+  bool blocks = false;       // pages [1, coded_end) of the last row are `coded`
+  bool born = false;         // and the pages of values that they were made from are there, for earlier rows
+  bool sink_logits = false;  // of every other query head, one of them larger than all logits
+  bool ragged = false;       // heads have n_slots, n_slots - 77, ... slots
   float q_scale = 1.0f;
   KvCodec codec = KvCodec::kBF16;
   KvCodec coded = KvCodec::kInt8;
@@ -47,9 +48,9 @@ struct TestCase {
            " slots " + std::to_string(n_slots) + " window " + std::to_string(window) + " sinks " +
            std::to_string(n_sinks) + (q_sinks ? " q_sinks" : "") + (slot_pos ? " slot_pos" : "") +
            (bias ? " bias" : "") + (hidden ? " hidden" : "") + (scattered ? " scattered" : "") +
-           (mixed ? " mixed" : "") + (blocks ? " blocks" : "") + (born ? " born" : "") + " " +
-           std::string(kv_codec_name(codec)) + " pages" + (blocks ? " " + std::string(kv_codec_name(coded)) : "") +
-           (compute == DType::kF32 ? " f32" : " bf16");
+           (mixed ? " mixed" : "") + (blocks ? " blocks" : "") + (born ? " born" : "") +
+           (sink_logits ? " sink logits" : "") + " " + std::string(kv_codec_name(codec)) + " pages" +
+           (blocks ? " " + std::string(kv_codec_name(coded)) : "") + (compute == DType::kF32 ? " f32" : " bf16");
   }
 };
 
@@ -81,6 +82,7 @@ struct TestData {
   std::vector<int32_t> n_slots, positions, slot_pos, pages, born, n_after;
   std::vector<uint8_t> codecs;
   std::vector<float> q, q_sinks, bias, lse;  // q: as the compute dtype holds it
+  std::vector<float> sink_logits;            // [H] or empty
   std::vector<float> k, v;                   // [Hk, max_slots, d], as the page of each slot was born
   std::vector<float> k_coded, v_coded;       // the same as codes
   std::vector<bf16> q_bf16, q_sinks_bf16, out_bf16;
@@ -92,6 +94,9 @@ struct TestData {
   explicit TestData(const TestCase& test_case) : c(test_case), max_slots(std::max(c.n_slots, 1)) {
     std::mt19937 rng(c.seed);
     for (int h = 0; h < c.n_kv_heads; ++h) n_slots.push_back(std::max(0, c.n_slots - (c.ragged ? 77 * h : 0)));
+    for (int h = 0; h < c.n_heads() && c.sink_logits; ++h) {
+      sink_logits.push_back(h % 2 == 1 ? -std::numeric_limits<float>::infinity() : static_cast<float>(h % 5 * 6 - 1));
+    }
     page_stride = (max_slots + kPageSlots - 1) / kPageSlots + 1;
     slot_stride = max_slots + 3;
     make_rows(rng);
@@ -152,6 +157,7 @@ struct TestData {
       q_sinks_view = rows_tensor(q_sinks, q_sinks_bf16);
       args.q_sinks = &q_sinks_view;
     }
+    args.sink_logits = sink_logits;
     args.lse = Tensor(lse.data(), DType::kF32, {c.n_rows, c.n_heads()});
     return args;
   }

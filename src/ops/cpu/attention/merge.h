@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/backend.h"
 #include "ops/cpu/attention/kernels.h"
 
 namespace vlcache::cpu {
@@ -21,6 +22,12 @@ inline Merge merge(float top_a, float top_b, float log2_base = 1.0f) {
   const float top = std::max(top_a, top_b);
   if (top == -std::numeric_limits<float>::infinity()) return {top, 0.0f, 0.0f};
   return {top, std::exp2((top_a - top) * log2_base), std::exp2((top_b - top) * log2_base)};
+}
+
+// log2 of e^(a query head's sink logit); -inf: it has none.
+inline float sink_of(const AttentionArgs& args, int64_t head) {
+  if (args.sink_logits.empty()) return -std::numeric_limits<float>::infinity();
+  return args.sink_logits[static_cast<size_t>(head)] * kLog2e;
 }
 
 // Sum of kLanes partial sums.

@@ -157,9 +157,11 @@ void StatsRun::thresholds(int64_t index, const TileScratch& scratch) const {
     for (int64_t part = 0; part < n_parts && wants_row_pass(); ++part) {
       row.add(sums[(index * n_parts + part) * n + i]);
     }
-    float log_total = row.top + std::log2(row.total);
+    const int64_t head = index * tile_heads + i % tile_heads;
+    const Merge m = merge(row.top, sink_of(args, head));
+    float log_total = m.top + std::log2(row.total * m.a + m.b);
     if (!wants_row_sums()) {
-      log_total = stats.lse.row<float>(i / tile_heads)[index * tile_heads + i % tile_heads] * kLog2e;
+      log_total = stats.lse.row<float>(i / tile_heads)[head] * kLog2e;
     }
     const bool any = std::isfinite(log_total);
     if (!any) log_total = std::numeric_limits<float>::infinity();
@@ -263,6 +265,7 @@ void attention_stats(AttentionWorkspace& workspace, const Tensor& q, const KvVie
        {&stats.column_sums, &stats.band_sums, &stats.column_max, &stats.below_counts, &stats.seen_counts}) {
     CHECK(t->empty() || (t->dtype == DType::kF32 && t->rows() == n_heads && t->row_size() >= most_slots));
   }
+  CHECK(args.sink_logits.empty() || std::ssize(args.sink_logits) == n_heads);
   CHECK(stats.lse.empty() ||
         (stats.lse.dtype == DType::kF32 && stats.lse.rows() == q.rows() && stats.lse.row_size() == n_heads));
   if (q.rows() == 0 || most_slots == 0) return;

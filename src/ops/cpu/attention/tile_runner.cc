@@ -37,6 +37,17 @@ void write_row(const AttentionKernels& kernels, const float* o, float factor, in
   }
 }
 
+// The sums of a row, log2 of the sink's logit joined: the factor that normalises o, and lse.
+struct RowEnd {
+  float factor, lse;
+};
+RowEnd end_of(float top, float total, float sink) {
+  const Merge m = merge(top, sink);
+  const float all = total * m.a + m.b;
+  if (!(all > 0.0f)) return {0.0f, -std::numeric_limits<float>::infinity()};
+  return {m.a / all, (m.top + std::log2(all)) / kLog2e};
+}
+
 // Normalises and writes the tile's rows.
 void finish(const Tile& tile, const AttentionKernels& kernels, const TileSums& sums, const Tensor& out,
             const Tensor& lse) {
@@ -44,10 +55,9 @@ void finish(const Tile& tile, const AttentionKernels& kernels, const TileSums& s
   for (int r = 0; r < tile.n_rows(); ++r) {
     const float total = sum_lanes(sums.total + r * kLanes);
     const int64_t row = tile.row + r / tile.group, head = tile.query_head + r % tile.group;
-    write_row(kernels, sums.o + r * dp, total > 0.0f ? 1.0f / total : 0.0f, d, out, row * out.stride + head * d);
-    if (lse.empty()) continue;
-    lse.row<float>(row)[head] =
-        total > 0.0f ? (sums.top[r] + std::log2(total)) / kLog2e : -std::numeric_limits<float>::infinity();
+    const RowEnd end = end_of(sums.top[r], total, sink_of(*tile.args, head));
+    write_row(kernels, sums.o + r * dp, end.factor, d, out, row * out.stride + head * d);
+    if (!lse.empty()) lse.row<float>(row)[head] = end.lse;
   }
 }
 
