@@ -39,8 +39,11 @@ class ProbeHooks final : public LayerHooks {
     const Tensor rows(storage.data() + out.bytes(), DType::kF32, {n, n_heads * d});
     const Tensor lse(rows.as<float>() + rows.numel(), DType::kF32, {n, n_heads});
     const AttentionSeq seq{.row_begin = 0, .n_rows = static_cast<int32_t>(n), .kv = view};
-    const AttentionArgs args{
-        .scale = observed.scale, .window = observed.window, .positions = observed.tokens.data() + begin, .lse = lse};
+    const AttentionArgs args{.scale = observed.scale,
+                             .window = observed.window,
+                             .positions = observed.tokens.data() + begin,
+                             .lse = lse,
+                             .sink_logits = observed.sink_logits};
     backend_.attention(q, {&seq, 1}, args, out);
     backend_.convert(q.view({n, n_heads * d}), rows);
     std::vector<int32_t> slots(static_cast<size_t>(n + 1));  // of the rows one period before, and of the one after them

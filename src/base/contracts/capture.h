@@ -84,6 +84,7 @@ struct LayerCapture {
   Tensor future_mean;                   // [H, d] f32
   Tensor future_covariance;             // [H, d, d] f32
   float scale = 1.0f;                   // on the logits
+  std::vector<float> sink_logits;       // [H] or empty: AttentionArgs has them
   Buffer storage;
 };
 

@@ -60,10 +60,11 @@ struct Observed {
   Tensor q;                             // [n, H, d] rotated queries, compute dtype
   Tensor k;                             // [n, Hk, d] keys before rotation
   Tensor v;                             // [n, Hk, d]
-  std::span<const Tensor> scores;  // per run: scaled logits [H, n_slots] f32 where wants_scores() asked, else empty
-  Tensor lse;                      // [n, H] f32: exp(score - lse) is the attention
-  float scale = 1.0f;              // on the logits
-  Tensor cos, sin;                 // [n, d / 2] f32: the rotation of every row
+  std::span<const Tensor> scores;      // per run: scaled logits [H, n_slots] f32 where wants_scores() asked, else empty
+  Tensor lse;                          // [n, H] f32: exp(score - lse) is the attention
+  std::span<const float> sink_logits;  // [H] or empty: of the layer, a part of lse (AttentionArgs)
+  float scale = 1.0f;                  // on the logits
+  Tensor cos, sin;                     // [n, d / 2] f32: the rotation of every row
   std::span<const float>
       frequencies;                 // [d / 2] of the rotation: radians per position of every pair of halves' elements
   std::span<const RopeAxis> axes;  // [d / 2] and the component of the position that it multiplies

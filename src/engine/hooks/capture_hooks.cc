@@ -11,6 +11,12 @@ namespace vlcache {
 namespace {
 constexpr int64_t kScratchTensors = 4;
 
+// Of a pass over what a layer has attended to.
+AttentionArgs args_of(const Observed& observed, const int32_t* positions) {
+  return {
+      .scale = observed.scale, .window = observed.window, .positions = positions, .sink_logits = observed.sink_logits};
+}
+
 int32_t most_slots(const KvView& view) { return *std::max_element(view.n_slots, view.n_slots + view.n_kv_heads); }
 }  // namespace
 
@@ -41,6 +47,7 @@ void CaptureHooks::prepare(Window& window, LayerCapture& layer, const Observed& 
   if (r.window_counts) sums.insert(sums.end(), {&layer.below_counts, &layer.seen_counts});
   const int64_t moment_bytes = r.future > 0 ? n_heads * head_dim * (1 + head_dim) * dtype_bytes(DType::kF32) : 0;
   layer.scale = observed.scale;
+  layer.sink_logits.assign(observed.sink_logits.begin(), observed.sink_logits.end());
   layer.storage = Buffer(query_bytes + static_cast<int64_t>(sums.size()) * sum_bytes + moment_bytes);
   window.queries = Tensor(layer.storage.data(), observed.q.dtype, {w, n_heads, head_dim});
   std::byte* at = layer.storage.data() + query_bytes;
@@ -148,8 +155,7 @@ void CaptureHooks::sum_rows(int layer_index, const Observed& observed, int64_t n
   if (!layer.all_max.empty()) stats.column_max = scratch(1, observed);
   if (!layer.band_sums.empty()) stats.band_sums = scratch(2, observed);
   stats.band = capture_.request.band;
-  const AttentionArgs args{
-      .scale = observed.scale, .window = observed.window, .positions = observed.tokens.data() + n_old};
+  const AttentionArgs args = args_of(observed, observed.tokens.data() + n_old);
   backend_.attention_stats(observed.q.slice_rows(n_old, observed.q.rows()), view, args, stats);
   const int32_t n = most_slots(view);
   if (!layer.all_sums.empty()) reduce(stats.column_sums, n, /*maxima=*/false, layer.all_sums);
@@ -243,8 +249,7 @@ void CaptureHooks::sum_window(int layer_index, const Observed& observed) {
     const int64_t n_heads = observed.q.dim(1);
     stats.lse = Tensor(window.lse.data() + begin * n_heads, DType::kF32, {end - begin, n_heads});
   }
-  const AttentionArgs args{
-      .scale = observed.scale, .window = observed.window, .positions = window.places.data() + begin};
+  const AttentionArgs args = args_of(observed, window.places.data() + begin);
   backend_.attention_stats(layer.window_queries.slice_rows(begin, end), view, args, stats);
   join_window(stats, most_slots(view), layer);
   window.n_summed = static_cast<int32_t>(end);
@@ -261,8 +266,7 @@ void CaptureHooks::sum_draft(int layer_index, const Observed& observed, int64_t 
   stats.n_after = n_after_.data() + n_old;
   const Tensor q = observed.q.slice_rows(n_old, observed.q.rows());
   if (!observed.lse.empty()) stats.lse = observed.lse.slice_rows(n_old, observed.lse.rows());
-  const AttentionArgs args{
-      .scale = observed.scale, .window = observed.window, .positions = observed.tokens.data() + n_old};
+  const AttentionArgs args = args_of(observed, observed.tokens.data() + n_old);
   backend_.attention_stats(q, observed.views.back(), args, stats);
   join_window(stats, most_slots(observed.views.back()), layer);
   const Tensor& all = windows_[static_cast<size_t>(layer_index)].queries;
@@ -295,8 +299,7 @@ void CaptureHooks::sum_replay(int layer_index, const Observed& observed, int64_t
   });
   AttentionStats stats = window_stats(observed);
   stats.n_after = n_after_.data() + n_old;
-  const AttentionArgs args{
-      .scale = observed.scale, .window = observed.window, .positions = observed.tokens.data() + n_old};
+  const AttentionArgs args = args_of(observed, observed.tokens.data() + n_old);
   backend_.attention_stats(observed.q.slice_rows(n_old, observed.q.rows()), view, args, stats);
   const int64_t group = observed.q.dim(1) / view.n_kv_heads;
   for (const Tensor* t : {&stats.column_sums, &stats.column_max, &stats.below_counts, &stats.seen_counts}) {

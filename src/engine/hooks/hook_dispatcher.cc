@@ -50,6 +50,7 @@ bool HookDispatcher::after_attention(int layer, const Observed& all, std::vector
                           .v = rows_of(all.v, begin_row, end_row),
                           .scores = all.scores.empty() ? all.scores : all.scores.subspan(i, end - i),
                           .lse = rows_of(all.lse, begin_row, end_row),
+                          .sink_logits = all.sink_logits,
                           .scale = all.scale,
                           .cos = rows_of(all.cos, begin_row, end_row),
                           .sin = rows_of(all.sin, begin_row, end_row),

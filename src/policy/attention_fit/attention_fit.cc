@@ -15,7 +15,7 @@ namespace {
 // A kv head's slots and queries, and the buffers that hold them.
 struct Gathered {
   FitHead head;
-  std::vector<float> kv, queries;
+  std::vector<float> kv, queries, sinks;
   std::vector<int32_t> places;  // [n_queries]
 };
 
@@ -25,6 +25,7 @@ void take_queries(const LayerCapture& seen, int32_t head, int32_t n_kv_heads, Ga
   for (int64_t row = 0; row < q.rows(); ++row) {
     for (int64_t i = 0; i < group; ++i) {
       into.places.push_back(seen.window_places[static_cast<size_t>(row)]);
+      if (!seen.sink_logits.empty()) into.sinks.push_back(seen.sink_logits[static_cast<size_t>(head * group + i)]);
       for (int64_t c = 0; c < d; ++c) {
         const int64_t at = (head * group + i) * d + c;
         const float x = q.dtype == DType::kBF16 ? to_float(q.row<bf16>(row)[at]) : q.row<float>(row)[at];
@@ -50,6 +51,7 @@ void gather(const PartInputs& in, int32_t layer, int32_t head, int32_t n_kv_head
                .query_places = into.places,
                .slot_places = in.slots.places(layer, head),
                .bias = in.slots.bias(layer, head),
+               .sinks = into.sinks,
                .window = in.slots.window(layer)};
 }
 

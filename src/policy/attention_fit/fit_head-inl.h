@@ -52,11 +52,13 @@ struct Whole {
       : queries(h.head_dim, h.n_queries),
         largest(1, h.n_queries),
         sums(1, h.n_queries),
+        sinks(1, h.n_queries),
         output(h.n_queries, h.head_dim) {}
   int32_t first_query = 0;
   Matrix<float> queries;  // [head_dim, n_queries]
-  Matrix<float> largest;  // [1, n_queries] logit
-  Matrix<float> sums;     // [1, n_queries] of exp(logit - largest)
+  Matrix<float> largest;  // [1, n_queries] logit, the sink's included
+  Matrix<float> sums;     // [1, n_queries] of exp(logit - largest), without the sink's
+  Matrix<float> sinks;    // [1, n_queries] exp(sink - largest), 0 without a sink
   Matrix<float> output;   // [n_queries, head_dim]
   float squares = 0;      // of output
 };
@@ -93,6 +95,7 @@ inline void attend_to_all(const FitHead& h, Whole& all) {
   all.first_query = h.query_places[0];
   for (const int32_t place : h.query_places) all.first_query = std::min(all.first_query, place);
   std::fill_n(all.largest.row(0), all.largest.stride, kLowest);
+  for (size_t i = 0; i < h.sinks.size(); ++i) all.largest.row(0)[i] = std::max(kLowest, h.sinks[i]);
   Matrix<float> w(kBlock, h.n_queries), values(kBlock, h.head_dim);
   for (int64_t begin = 0; begin < h.n_slots; begin += kBlock) {
     const int64_t n = std::min(kBlock, h.n_slots - begin);
@@ -109,8 +112,9 @@ inline void attend_to_all(const FitHead& h, Whole& all) {
     multiply<1, float>({.rows = h.n_queries, .depth = n, .cols = h.head_dim}, transposed(w),
                        rows_of(std::as_const(values)), rows_of(all.output));
   }
+  for (size_t i = 0; i < h.sinks.size(); ++i) all.sinks.row(0)[i] = std::exp(h.sinks[i] - all.largest.row(0)[i]);
   for (int64_t i = 0; i < h.n_queries; ++i) {
-    const float factor = 1.0f / std::max(all.sums.row(0)[i], kLeastSum);
+    const float factor = 1.0f / std::max(all.sums.row(0)[i] + all.sinks.row(0)[i], kLeastSum);
     for (int64_t c = 0; c < h.head_dim; ++c) all.output.row(i)[c] *= factor;
     all.squares += dot(all.output.row(i), all.output.row(i), all.output.stride);
   }
@@ -128,9 +132,10 @@ inline void kept_weights(const FitHead& h, const Whole& all, std::span<const int
   for (int64_t j = 0; j < m.rows; ++j) std::fill_n(m.row(j) + m.cols, m.stride - m.cols, 0.0f);
 }
 
-// x: rows of weights m [t, n_queries] times u [1, t], each query's normalised to a sum of 1.
-inline void attention(const Matrix<float>& m, const Matrix<float>& u, Matrix<float>& x) {
+// x: rows of weights m [t, n_queries] times u [1, t], each query's normalised to a sum of 1 with its sink's.
+inline void attention(const Whole& all, const Matrix<float>& m, const Matrix<float>& u, Matrix<float>& x) {
   Matrix<float> sums(1, m.cols);
+  std::copy_n(all.sinks.row(0), all.sinks.cols, sums.row(0));
   for (int64_t j = 0; j < m.rows; ++j) add_scaled(u.row(0)[j], m.row(j), m.stride, sums.row(0));
   for (int64_t i = 0; i < m.stride; ++i) sums.row(0)[i] = 1.0f / std::max(sums.row(0)[i], kLeastSum);
   for (int64_t j = 0; j < m.rows; ++j) {
@@ -187,7 +192,7 @@ inline void fit_near(const Matrix<float>& m, const Whole& all, double ridge, Fit
   const int64_t t = m.rows, d = best.values.cols;
   Matrix<float> bounded(1, t), x(t, m.cols), rest(m.cols, d), x_of_ones(t, m.cols), rest_of_ones(m.cols, d);
   bounded_least_squares(m, all.sums, kLeastWeight, kSweeps, bounded);
-  attention(m, bounded, x), attention(m, best.u, x_of_ones);
+  attention(all, m, bounded, x), attention(all, m, best.u, x_of_ones);
   const float error = error_of(all, x, best.values, rest);
   if (!clearly_less(all, error, error_of(all, x_of_ones, best.values, rest_of_ones)))
     return ridge_least_squares<float>(x_of_ones, rest_of_ones, ridge, best.values);
@@ -206,7 +211,7 @@ inline void fit_freely(const Matrix<float>& m, const Whole& all, double ridge, F
     next.take(old);
     if (candidate == 0) bounded_least_squares(m, all.sums, kLeastWeight, kSweeps, next.u);
     if (candidate == 1) clipped_weights(m, all.sums, next.u);
-    attention(m, next.u, x);
+    attention(all, m, next.u, x);
     error_of(all, x, next.values, rest);
     ridge_least_squares<double>(x, rest, ridge, next.values);
     const float error = error_of(all, x, next.values, rest);

@@ -18,7 +18,9 @@ struct FitHead {
   const float* queries = nullptr;  // [n_queries, head_dim], scaled
   std::span<const int32_t> query_places, slot_places;
   std::span<const float> bias;  // [n_slots] or none
-  int32_t window = 0;           // > 0: a query sees positions > its own - window only
+  std::span<const float>
+      sinks;           // [n_queries] or none: logits that join the sums of weights (AttentionArgs::sink_logits)
+  int32_t window = 0;  // > 0: a query sees positions > its own - window only
 };
 
 // Fits values [keep.size(), head_dim] and bias [keep.size()], with which the slots `keep` come nearest to the output of

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -27,7 +28,7 @@ std::vector<double> output(const FitHead& h, std::span<const int32_t> slots, std
                            std::span<const float> bias) {
   std::vector<double> out(static_cast<size_t>(h.n_queries * kHeadDim));
   for (int64_t q = 0; q < h.n_queries; ++q) {
-    double sum = 0;
+    double sum = h.sinks.empty() ? 0 : std::exp(double{h.sinks[static_cast<size_t>(q)]});
     std::vector<double> row(kHeadDim);
     for (size_t j = 0; j < slots.size(); ++j) {
       const int32_t after = h.query_places[static_cast<size_t>(q)] - h.slot_places[static_cast<size_t>(slots[j])];
@@ -53,6 +54,7 @@ TEST(FitKernels, AreAsGoodAsThePlainOne) {
     int64_t n_slots, n_queries, n_keep;
     bool biased = false;
     int32_t window = 0;
+    float sink = 0;  // of every other query, if not 0
   };
   for (const Shape& s : {Shape{70, 9, 7},
                          {70, 9, 33},
@@ -62,7 +64,9 @@ TEST(FitKernels, AreAsGoodAsThePlainOne) {
                          {33, 1, 32},
                          {70, 9, 33, true},
                          {201, 45, 130, false, 64},
-                         {201, 45, 130, true, 64}}) {
+                         {201, 45, 130, true, 64},
+                         {70, 9, 33, false, 0, 4},
+                         {201, 45, 13, true, 64, 7}}) {
     for (const double ridge : {0.3, 1e-6}) {
       const std::vector<float> k = random_numbers(s.n_slots * kHeadDim, 1), v = random_numbers(k.size(), 2),
                                q = random_numbers(s.n_queries * kHeadDim, 3),
@@ -71,6 +75,10 @@ TEST(FitKernels, AreAsGoodAsThePlainOne) {
       for (size_t i = 0; i < slots.size(); ++i) slots[i] = static_cast<int32_t>(i);
       for (size_t i = 0; i < queries.size(); ++i) queries[i] = static_cast<int32_t>(s.n_slots - s.n_queries + i);
       for (int64_t i = 0; i < s.n_keep; ++i) keep.push_back(static_cast<int32_t>(i * s.n_slots / s.n_keep));
+      std::vector<float> sinks;
+      for (int64_t i = 0; i < s.n_queries && s.sink != 0; ++i) {
+        sinks.push_back(i % 2 == 0 ? s.sink : -std::numeric_limits<float>::infinity());
+      }
       const FitHead h{.n_slots = s.n_slots,
                       .n_queries = s.n_queries,
                       .head_dim = kHeadDim,
@@ -80,6 +88,7 @@ TEST(FitKernels, AreAsGoodAsThePlainOne) {
                       .query_places = queries,
                       .slot_places = slots,
                       .bias = bias,
+                      .sinks = sinks,
                       .window = s.window};
       const std::vector<double> all = output(h, slots, v, bias);
       std::vector<float> kept_values, kept_bias;

@@ -4,7 +4,9 @@
 // preset `kvpress` (ExpectedAttentionPress) protects the sinks alone.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
+#include "base/at.h"
 #include "base/buffer.h"
 #include "base/os/threads.h"
 #include "policy/registry.h"
@@ -38,7 +40,8 @@ class ExpectedAttention final : public TokenScorer {
           logits[static_cast<size_t>(i)] = expected(k.row<float>(i), mean, covariance, d, seen.scale);
         }
       });
-      add_softmax(std::span(logits).subspan(n_sinks), static_cast<float>(group), scores.subspan(n_sinks));
+      const float sink = seen.sink_logits.empty() ? -std::numeric_limits<float>::infinity() : seen.sink_logits[at(h)];
+      add_softmax(std::span(logits).subspan(n_sinks), sink, static_cast<float>(group), scores.subspan(n_sinks));
     }
     for (int64_t i = 0; i < n; ++i) {
       scores[static_cast<size_t>(i)] *= std::sqrt(inner_product(v.row<float>(i), v.row<float>(i), d));
@@ -58,10 +61,11 @@ class ExpectedAttention final : public TokenScorer {
     for (int64_t a = 0; a < d; ++a) square += k[a] * inner_product(covariance + a * d, k, d);
     return scale * inner_product(k, mean, d) + scale * scale * square / 2;
   }
-  static void add_softmax(std::span<float> x, float group, std::span<float> scores) {
+  // sink: the logit of the query head that is no slot's.
+  static void add_softmax(std::span<float> x, float sink, float group, std::span<float> scores) {
     if (x.empty()) return;
-    const float top = *std::ranges::max_element(x);
-    float sum = 0;
+    const float top = std::max(sink, *std::ranges::max_element(x));
+    float sum = std::exp(sink - top);
     for (float& value : x) sum += value = std::exp(value - top);
     for (size_t i = 0; i < x.size(); ++i) scores[i] += x[i] / sum / group;
   }

@@ -206,7 +206,8 @@ class Asked final : public ReuseChooser {
     stats.n_after = after.data();
     stats.lse = o.lse.slice_rows(first, first + n);
     stats.column_max = Tensor(most.data(), DType::kF32, {n_heads, n_slots});
-    const AttentionArgs args{.scale = o.scale, .window = o.window, .positions = o.tokens.data() + first};
+    const AttentionArgs args{
+        .scale = o.scale, .window = o.window, .positions = o.tokens.data() + first, .sink_logits = o.sink_logits};
     seen.backend.attention_stats(o.q.slice_rows(first, first + n), view, args, stats);
     for (int64_t head = 0; head < n_heads; ++head) {
       // No slot was evicted since the first image: its tokens' slots are counted from the last.
