@@ -58,15 +58,16 @@ float at(const Tensor& t, int64_t row, int64_t column) {
   }
 }
 
-// Largest difference relative to the largest expected value. `rows` picks rows of `found`; empty: all.
-double error_of(const Tensor& found, const Tensor& expected, std::span<const int32_t> rows = {}) {
+// Largest difference relative to the largest expected value. `rows` picks rows of `found`; empty: all. `factor`: of
+// `found`.
+double error_of(const Tensor& found, const Tensor& expected, std::span<const int32_t> rows = {}, double factor = 1) {
   double worst = 0, largest = 0;
   const int64_t width = expected.row_size();
   EXPECT_EQ(found.row_size(), width);
   for (int64_t i = 0; i < expected.rows(); ++i) {
     const int64_t row = rows.empty() ? i : rows[static_cast<size_t>(i)];
     for (int64_t c = 0; c < width; ++c) {
-      const double e = at(expected, i, c), f = at(found, row, c);
+      const double e = at(expected, i, c), f = factor * at(found, row, c);
       worst = std::isnan(f) ? INFINITY : std::max(worst, std::abs(e - f));
       largest = std::max(largest, std::abs(e));
     }
@@ -528,10 +529,12 @@ Worst GoldenCase::run() {
   std::vector<std::vector<float>> hidden;
   std::vector<float> logits = prefill_by_layers(kv, hidden);
   const Tensor found(logits.data(), DType::kF32, {n, text.vocab_size});
-  worst.hidden = error_of(x_, expected_.get("hidden.embeds"), rows_);
+  const double scale = text.residual_scale;
+  worst.hidden = error_of(x_, expected_.get("hidden.embeds"), rows_, scale);
   for (size_t i = 0; i < hidden.size(); ++i) {
     const Tensor h(hidden[i].data(), DType::kF32, {n, text.hidden_size});
-    worst.hidden = std::max(worst.hidden, error_of(h, expected_.get("hidden.layer." + std::to_string(i)), rows_));
+    worst.hidden =
+        std::max(worst.hidden, error_of(h, expected_.get("hidden.layer." + std::to_string(i)), rows_, scale));
   }
   worst.logits = error_of(found, expected_.get(is_f32() ? "logits" : "logits_bf16"), rows_);
   if (!is_f32()) compare_bf16(found, worst);

@@ -78,10 +78,17 @@ struct TextConfig {
   bool qkv_bias = false;
   bool o_bias = false;
   bool mlp_bias = false;
-  bool qk_norm = false;     // RMS norm of each head's q and k before rotation (Qwen3)
-  bool post_norms = false;  // RMS norms of what attention and MLP add (GLM)
-  bool layer_norm = false;  // norms are layer norms with biases instead of RMS norms (GPT-2)
-  bool gated_mlp = true;    // act(gate) * up, else act(up) (GPT-2)
+  bool qk_norm = false;       // RMS norm of each head's q and k before rotation (Qwen3)
+  float attention_scale = 0;  // on the logits of attention; 0: 1 / sqrt(head_dim)
+  float embedding_scale = 1;  // of the rows of the embedding table ...
+  float logit_scale = 1;      // ... and of the output's logits
+  // What attention and MLP add is multiplied by this (Granite). The decoder keeps the residual stream h divided by it:
+  // h / r + f(norm(h)), where a norm of h is one of h / r with an epsilon of eps / r^2, which norm_eps is.
+  float residual_scale = 1;
+  bool attention_sinks = false;  // each query head has a logit that joins the denominator (gpt-oss, Granite SWA)
+  bool post_norms = false;       // RMS norms of what attention and MLP add (GLM)
+  bool layer_norm = false;       // norms are layer norms with biases instead of RMS norms (GPT-2)
+  bool gated_mlp = true;         // act(gate) * up, else act(up) (GPT-2)
   // A learned row of each position is added to the embeddings, and nothing is rotated (GPT-2).
   bool learned_positions = false;
   bool pair_rope = false;  // the checkpoint's heads rotate channels (2c, 2c + 1); loading makes halves of them (GLM)

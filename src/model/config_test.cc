@@ -200,6 +200,35 @@ TEST(Config, Gpt2HasKeysOfItsOwn) {
   EXPECT_THAT(gpt2(R"("add_cross_attention":true)"), HasSubstr("add_cross_attention"));
 }
 
+// Factors, and layers that differ in window and rotation.
+TEST(Config, GraniteSwaHasSinksAndFactors) {
+  const auto granite = [](const std::string& more) {
+    return R"({"model_type":"granite_swa","num_hidden_layers":5)" + more + "}";
+  };
+  const TextConfig plain = parse(granite("")).text;
+  EXPECT_TRUE(plain.attention_sinks && plain.tied_embeddings);
+  EXPECT_EQ(plain.attention_scale, 1.0f);
+  EXPECT_EQ(plain.residual_scale, 1.0f);
+  for (const int64_t i : {0, 1, 2, 3, 4}) EXPECT_EQ(plain.layer(i).window, i % 4 == 0 ? 0 : 128) << i;
+  const TextConfig all = parse(granite(R"(,"attention_multiplier":0.125,"embedding_multiplier":12,"logits_scaling":8,
+      "residual_multiplier":0.5,"rms_norm_eps":1e-5,"sliding_window":64,"layer_rope_theta":[0,1e4,0,1e4,5e5],
+      "layer_types":["sliding_attention","full_attention","full_attention","full_attention","full_attention"])"))
+                             .text;
+  EXPECT_EQ(all.attention_scale, 0.125f);
+  EXPECT_EQ(all.embedding_scale, 12.0f);
+  EXPECT_EQ(all.logit_scale, 0.125f);
+  EXPECT_FLOAT_EQ(all.norm_eps, 4e-5f);
+  EXPECT_EQ(all.layer(0).window, 64);
+  ASSERT_EQ(all.ropes.size(), 3u);
+  EXPECT_EQ(all.ropes[0].type, RopeType::kNone);
+  EXPECT_EQ(all.ropes[2].theta, 5e5);
+  EXPECT_EQ(all.layer(3).rope, 1);
+  EXPECT_THAT(config_error(granite(R"(,"layer_rope_theta":[1])")), HasSubstr("one number for each of the 5 layers"));
+  EXPECT_THAT(config_error(granite(R"(,"layer_rope_theta":[1,1,1,-1,1])")), HasSubstr("numbers from 0"));
+  EXPECT_THAT(config_error(granite(R"(,"residual_multiplier":0)")), HasSubstr("residual_multiplier"));
+  EXPECT_THAT(config_error(granite(R"(,"sliding_window":0)")), HasSubstr("sliding_window"));
+}
+
 // The keys of the published files that tell their arithmetic.
 TEST(Config, BaichuanModelsAreToldApartBySizes) {
   const auto baichuan = [](const std::string& more) {

@@ -33,6 +33,7 @@ struct TextNames {
   // q, k and v, in one module or in three.
   std::vector<std::string_view> qkv = {"self_attn.q_proj.", "self_attn.k_proj.", "self_attn.v_proj."};
   std::string_view q_norm = "self_attn.q_norm.", k_norm = "self_attn.k_norm.";
+  std::string_view sinks = "self_attn.sinks";
   std::string_view o = "self_attn.o_proj.";
   std::string_view post_attn_norm = "post_self_attn_layernorm.", post_mlp_norm = "post_mlp_layernorm.";
   std::vector<std::string_view> up = {"mlp.gate_proj.", "mlp.up_proj."};  // gate and up, or up alone

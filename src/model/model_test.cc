@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
@@ -460,6 +462,30 @@ TEST_F(ModelTest, CapturesTheClassTokensAttention) {
   ImageTiles wrong;
   wrong.allocate(1, v.image_size + 1, v.image_size);
   EXPECT_THAT(error_of([&] { model->encode_features(wrong); }), HasSubstr("the vision encoder (config.json) takes"));
+}
+
+// A head may have no sink (-inf); NaN, infinity and another number of heads are errors that name the tensor.
+TEST_F(ModelTest, SinkLogitsAreChecked) {
+  const std::string name = "model.layers.0.self_attn.sinks";
+  const auto with = [&](float x) {
+    copy("granite-swa");
+    const bf16 value = to_bf16(x);
+    change(name, [&](size_t) { return std::string(reinterpret_cast<const char*>(&value), sizeof value); });
+  };
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  with(-kInf);
+  const std::vector<float> sinks = Model::load(Checkpoint(dir_), *backend_)->weights().text.layers[0].attn_sinks;
+  ASSERT_EQ(sinks.size(), 4u);
+  EXPECT_EQ(sinks[0], -kInf);
+  EXPECT_TRUE(std::isfinite(sinks[1]));
+  with(kInf);
+  EXPECT_THAT(load_error(), HasSubstr(name + ": the logit of head 0 is infinite"));
+  with(std::numeric_limits<float>::quiet_NaN());
+  EXPECT_THAT(load_error(), HasSubstr(name + ": the logit of head 0 is NaN"));
+  copy("granite-swa", {{name, ""}, {"model.layers.2.input_layernorm.weight", name}});
+  EXPECT_THAT(load_error(), AllOf(HasSubstr(name), HasSubstr("[4]"), HasSubstr("[128]")));
+  copy("granite-swa", {{name, ""}});
+  EXPECT_THAT(load_error(), HasSubstr(name));
 }
 
 }  // namespace

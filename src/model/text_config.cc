@@ -169,29 +169,32 @@ int32_t read_window(const JsonObject& config, int32_t fallback) {
   return static_cast<int32_t>(size_of(config, "sliding_window", fallback));
 }
 
-void read_qwen_windows(const JsonObject& config, TextConfig& text) {
-  const int32_t window = config.boolean("use_sliding_window", false) ? read_window(config, 4096) : 0;
-  const Json* types = config.find("layer_types");
-  if (types == nullptr) {
-    const int64_t first = std::max<int64_t>(config.integer("max_window_layers", 28), 0);
-    for (int64_t i = first; i < text.n_layers; ++i) text.layers[static_cast<size_t>(i)].window = window;
-    return;
-  }
-  if (!types->is_array() || types->size() != text.layers.size()) {
+void read_layer_types(const JsonObject& config, const Json& types, int32_t window, TextConfig& text) {
+  if (!types.is_array() || types.size() != text.layers.size()) {
     config.fail("layer_types", "one type for each of the " + std::to_string(text.n_layers) + " layers");
   }
   for (size_t i = 0; i < text.layers.size(); ++i) {
-    if ((*types)[i] == "sliding_attention") {
+    if (types[i] == "sliding_attention") {
       if (window == 0) config.fail("layer_types", "only full_attention, as there is no sliding_window in use");
       text.layers[i].window = window;
-    } else if ((*types)[i] == "linear_attention" || (*types)[i] == "conv") {
+    } else if (types[i] == "linear_attention" || types[i] == "conv") {
       throw Error(ErrorCode::kUnsupported, config.where() + ": layer_types: layer " + std::to_string(i) + " is " +
-                                               (*types)[i].get<std::string>() +
+                                               types[i].get<std::string>() +
                                                "; layers with a state instead of KV are not supported");
-    } else if ((*types)[i] != "full_attention") {
+    } else if (types[i] != "full_attention") {
       config.fail("layer_types", "full_attention or sliding_attention");
     }
   }
+}
+
+void read_qwen_windows(const JsonObject& config, TextConfig& text) {
+  const int32_t window = config.boolean("use_sliding_window", false) ? read_window(config, 4096) : 0;
+  if (const Json* types = config.find("layer_types"); types != nullptr) {
+    read_layer_types(config, *types, window, text);
+    return;
+  }
+  const int64_t first = std::max<int64_t>(config.integer("max_window_layers", 28), 0);
+  for (int64_t i = first; i < text.n_layers; ++i) text.layers[static_cast<size_t>(i)].window = window;
 }
 
 TextConfig parse_text_config(const JsonObject& config, std::string_view default_model_type) {

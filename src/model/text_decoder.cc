@@ -31,6 +31,8 @@ void TextDecoder::embed(std::span<const int32_t> ids, const Tensor& x) const {
     }
   }
   backend_.embed(ids, weights_.embed, x);
+  const float factor = config_.embedding_scale / config_.residual_scale;
+  if (factor != 1.0f) backend_.scale(x, factor, x);
 }
 
 int64_t TextDecoder::workspace_bytes(const TextConfig& config, DType compute_dtype, int64_t n_rows) {
@@ -197,11 +199,12 @@ void TextDecoder::attend(int layer, const StepInput& step) {
   const TextLayer& l = config_.layer(layer);
   const int32_t own_window = l.window, asked = step.pattern.window;
   AttentionArgs args = {
-      .scale = 1.0f / std::sqrt(static_cast<float>(l.head_dim)),
+      .scale = config_.attention_scale > 0 ? config_.attention_scale : 1.0f / std::sqrt(static_cast<float>(l.head_dim)),
       .window = own_window > 0 && asked > 0 ? std::min(own_window, asked) : std::max(own_window, asked),
       .n_sinks = step.pattern.n_sinks,
       .q_sinks = step.pattern.n_sinks > 0 ? &p.q_sinks : nullptr,
-      .positions = rows_.tokens().data()};
+      .positions = rows_.tokens().data(),
+      .sink_logits = weights_.layers[static_cast<size_t>(layer)].attn_sinks};
   if (step.hooks != nullptr) {
     want_scores(layer, *step.hooks);
     args.lse = Tensor(lse_.data(), DType::kF32, {rows_.n(), l.n_heads});
@@ -313,6 +316,7 @@ bool TextDecoder::choose_rows(int layer, const StepInput& step, const Projected&
                                .v = p.v,
                                .scores = scores_,
                                .lse = args.lse,
+                               .sink_logits = args.sink_logits,
                                .scale = args.scale,
                                .cos = table_of(ropes_.index(layer), &Rotation::cos),
                                .sin = table_of(ropes_.index(layer), &Rotation::sin),
@@ -447,6 +451,7 @@ void TextDecoder::write_logits(const StepInput& step) {
   const Tensor last = rows_of(normed_, config_.hidden_size);
   norm(weights_.final_norm, weights_.final_norm_b, last);
   backend_.matmul(last, weights_.output(), step.logits);
+  if (config_.logit_scale != 1.0f) backend_.scale(step.logits, config_.logit_scale, step.logits);
 }
 
 }  // namespace vlcache

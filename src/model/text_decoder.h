@@ -22,7 +22,8 @@ class TextDecoder {
   // All three must outlive the decoder.
   TextDecoder(const TextConfig& config, const TextWeights& weights, Backend& backend);
 
-  // x[i, :] = embedding of ids[i]; x [n, hidden] compute dtype. Throws Error(kInput) for an id outside the vocabulary.
+  // x[i, :] = embedding of ids[i], the residual stream that the first layer reads (TextConfig::residual_scale); x [n,
+  // hidden] compute dtype. Throws Error(kInput) for an id outside the vocabulary.
   void embed(std::span<const int32_t> ids, const Tensor& x) const;
   const RopeTables& ropes() const { return ropes_; }
   // Adds the inputs of every product with a layer's matrices to `inputs`, which must outlive its use; null: no longer.

@@ -161,6 +161,8 @@ class Backend {
   virtual void layer_norm(const Tensor& x, const Tensor& w, const Tensor& b, float eps, const Tensor& y) = 0;
   // y = a + b, all [n, hidden]; y may alias either. b with one row is added to every row.
   virtual void add(const Tensor& a, const Tensor& b, const Tensor& y) = 0;
+  // y = factor x, [n, hidden] f32 or bf16. y may be x.
+  virtual void scale(const Tensor& x, float factor, const Tensor& y) = 0;
   // y[:, j] = act(gate_up[:, j]) * gate_up[:, f + j]; gate_up [n, 2f], y [n, f].
   virtual void gated_act(const Tensor& gate_up, Activation act, const Tensor& y) = 0;
   // y = act(x), same shape. y may alias x.

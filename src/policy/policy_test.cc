@@ -332,6 +332,31 @@ TEST(SelectSlots, ProtectsThePromptsFirstTokensAlone) {
   EXPECT_EQ(Protected{.n_first = 2}.in_head(slots, 0, 0).n_first, 0);
 }
 
+// A query head whose sink outweighs all slots adds nothing to the mean over the group: the order is the other's.
+TEST(ExpectedAttention, CountsSinkLogits) {
+  const FixedSlots slots(std::vector<std::vector<int32_t>>{{30}});
+  const std::vector<TokenInfo> tokens(30);
+  std::vector<float> mean{0.3f, -0.2f, 0, 0, -0.3f, 0.5f, 0, 0}, covariance(32, 0.0f);
+  const auto kept = [&](std::vector<float> sinks) {
+    Capture capture;
+    capture.layers.resize(1);
+    capture.layers[0].future_mean = Tensor(mean.data(), DType::kF32, {2, 4});
+    capture.layers[0].future_covariance = Tensor(covariance.data(), DType::kF32, {2, 16});
+    capture.layers[0].sink_logits = std::move(sinks);
+    const Capture* const captures[] = {&capture};
+    KeepPlan plan;
+    parse_policy("expected_attention@kvpress:sinks=0", "5")
+        ->plan(
+            {.slots = slots, .tokens = tokens, .prompt = {.n_tokens = 30, .n_after_vision = 30}, .captures = captures},
+            plan);
+    return plan.layers[0][0].keep;
+  };
+  const std::vector<int32_t> first = kept({0.0f, 1e4f}), second = kept({1e4f, 0.0f});
+  EXPECT_NE(first, second);
+  std::copy_n(mean.begin(), 4, mean.begin() + 4);
+  EXPECT_EQ(kept({}), first);
+}
+
 // Two layers of a head, ten slots, the question of one token.
 TEST(Pointer, KeepsPointedSlotsAndTheirSuccessors) {
   const FixedSlots slots({{10}, {10}});

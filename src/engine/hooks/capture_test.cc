@@ -25,24 +25,28 @@ class KeepQueries final : public LayerHooks {
   }
 };
 
-// Attention of one query head [n] over slots 0 .. token, in double, from the cache itself; `window` > 0: only the last
-// `window` of them.
-std::vector<double> attention_of(Engine& engine, const KvView& view, const std::vector<float>& q, int32_t head,
-                                 int32_t token, int32_t window) {
+// Attention of one query head [n] over slots 0 .. token, in double, from the cache itself, with the layer's window and
+// sink logits.
+std::vector<double> attention_of(Engine& engine, const KvView& view, const std::vector<float>& q, int32_t layer,
+                                 int32_t head, int32_t token) {
+  const TextConfig& text = engine.model().config().text;
+  const int32_t window = text.layer(layer).window;
+  const double scale = text.attention_scale > 0 ? double{text.attention_scale} : 1 / std::sqrt(double{kHeadDim});
+  const std::vector<float>& sinks = engine.model().weights().text.layers[static_cast<size_t>(layer)].attn_sinks;
   std::vector<int32_t> slots(static_cast<size_t>(token + 1));
   std::iota(slots.begin(), slots.end(), 0);
   std::vector<float> k(slots.size() * kHeadDim);
   engine.backend().kv_read(view, head / (kHeads / kKvHeads), slots,
                            Tensor(k.data(), DType::kF32, {token + 1, kHeadDim}), Tensor());
   std::vector<double> a(kPrompt, 0.0);
-  double sum = 0;
+  double sum = sinks.empty() ? 0 : std::exp(double{sinks[static_cast<size_t>(head)]});
   for (int32_t j = 0; j <= token; ++j) {
     if (window > 0 && j <= token - window) continue;
     double dot = 0;
     for (int32_t c = 0; c < kHeadDim; ++c) {
       dot += double{q[static_cast<size_t>(head * kHeadDim + c)]} * k[static_cast<size_t>(j * kHeadDim + c)];
     }
-    sum += a[static_cast<size_t>(j)] = std::exp(dot / std::sqrt(double{kHeadDim}));
+    sum += a[static_cast<size_t>(j)] = std::exp(dot * scale);
   }
   for (double& x : a) x /= sum;
   return a;
@@ -55,7 +59,8 @@ struct Expected {
 
 // What the rows `first`.. of the prompt attend to, the last w of them apart.
 Expected explicit_sums(Engine& engine, Sequence& s, const KeepQueries& queries, int32_t layer,
-                       const std::vector<bool>& computed, const CaptureRequest& request, int32_t window) {
+                       const std::vector<bool>& computed, const CaptureRequest& request) {
+  const int32_t window = engine.model().config().text.layer(layer).window;
   const size_t n = kKvHeads * kPrompt;
   Expected e{std::vector<double>(n), std::vector<double>(n), std::vector<double>(n), std::vector<double>(n),
              std::vector<double>(n), std::vector<double>(n), std::vector<double>(n)};
@@ -65,7 +70,7 @@ Expected explicit_sums(Engine& engine, Sequence& s, const KeepQueries& queries, 
     for (int32_t t = 0; t < kPrompt; ++t) {
       if (!computed[static_cast<size_t>(t)]) continue;
       const std::vector<double> a = attention_of(
-          engine, s.cache().view(layer), queries.q[static_cast<size_t>(layer)][static_cast<size_t>(t)], h, t, window);
+          engine, s.cache().view(layer), queries.q[static_cast<size_t>(layer)][static_cast<size_t>(t)], layer, h, t);
       const double largest = *std::max_element(a.begin(), a.end());
       const bool in_window = t >= kPrompt - request.window;
       const double weight = in_window && !request.window_weights.empty()
@@ -111,7 +116,7 @@ struct Way {
   std::vector<TokenRun> loaded;
 };
 
-void check(Engine& engine, const Way& way, CaptureRequest request, int32_t layer_window) {
+void check(Engine& engine, const Way& way, CaptureRequest request) {
   const std::vector<int32_t> tokens = random_tokens(kPrompt);
   const auto whole = make_sequence(engine, tokens);
   KeepQueries queries;
@@ -131,7 +136,7 @@ void check(Engine& engine, const Way& way, CaptureRequest request, int32_t layer
   compute(engine, *s, way.chunk, &hooks);
   for (int32_t layer = 0; layer < 2; ++layer) {
     const LayerCapture& c = capture.layers[static_cast<size_t>(layer)];
-    const Expected e = explicit_sums(engine, *s, queries, layer, computed, request, layer_window);
+    const Expected e = explicit_sums(engine, *s, queries, layer, computed, request);
     if (request.all_sums) expect_near(c.all_sums, e.all_sums, 1e-4, "all sums");
     if (request.band > 0) expect_near(c.band_sums, e.band_sums, 1e-4, "sums of the band");
     if (request.all_max) expect_near(c.all_max, e.all_max, 1e-5, "all maxima");
@@ -164,17 +169,16 @@ TEST(Capture, EqualsTheExplicitMatrixForAnyChunk) {
                          .threshold = 0.2f};
   for (int32_t i = 0; i < request.window; ++i) request.window_weights.push_back(0.5f + 0.01f * static_cast<float>(i));
   for (std::string_view backend : backend_names()) {
-    for (const char* model_type : {"llama", "mistral"}) {
-      const int32_t layer_window = model_type == std::string_view("mistral") ? 40 : 0;
+    for (const char* model_type : {"llama", "mistral", "granite_swa"}) {  // the last has sink logits
       const std::unique_ptr<Engine> engine = make_engine(2, backend, 64 << 20, model_type);
       for (const Way& way : {Way{512, 0, {}}, Way{50, 0, {}}, Way{1, 0, {}}, Way{512, 47, {}}, Way{20, 47, {}},
                              Way{512, 0, {{20, 70}, {80, 81}}}, Way{7, 10, {{20, 70}, {80, 99}}}}) {
         SCOPED_TRACE(std::string(backend) + " " + model_type + ", chunk " + std::to_string(way.chunk) + ", kept " +
                      std::to_string(way.n_kept) + ", " + std::to_string(way.loaded.size()) + " gaps");
-        check(*engine, way, request, layer_window);
+        check(*engine, way, request);
         if (way.n_kept > 0 || way.chunk == 1) continue;
         CaptureRequest maxima{.reduce = CaptureRequest::Reduce::kMax, .all_max = true};
-        check(*engine, way, maxima, layer_window);
+        check(*engine, way, maxima);
       }
     }
   }

@@ -4,12 +4,21 @@
 namespace vlcache {
 namespace {
 
+// Every backend with a model that has sink logits, which are no slots, and one that has none.
+std::vector<std::pair<std::string_view, std::string_view>> backends_and_models() {
+  std::vector<std::pair<std::string_view, std::string_view>> all;
+  for (const std::string_view backend : backend_names()) {
+    for (const std::string_view model_type : {"llama", "granite_swa"}) all.emplace_back(backend, model_type);
+  }
+  return all;
+}
+
 // With one layer, K and V depend on the token alone: streaming then equals full attention over the kept tokens,
 // renumbered.
 TEST(Streaming, EqualsFullAttentionOverRenumberedKeptTokens) {
-  for (std::string_view backend : backend_names()) {
-    SCOPED_TRACE(backend);
-    const std::unique_ptr<Engine> engine = make_engine(1, backend);
+  for (const auto& [backend, model_type] : backends_and_models()) {
+    SCOPED_TRACE(std::string(backend) + " " + std::string(model_type));
+    const std::unique_ptr<Engine> engine = make_engine(1, backend, 64 << 20, model_type);
     const std::vector<int32_t> tokens = random_tokens(150);
     for (const auto& [sinks, window] : {std::pair{4, 20}, std::pair{0, 33}, std::pair{70, 10}, std::pair{3, 1}}) {
       const std::string policy = "streaming:sinks=" + std::to_string(sinks) + ",window=" + std::to_string(window);

@@ -48,6 +48,8 @@ float read_eps(const JsonObject& config, std::string_view key, double fallback);
 Activation read_activation(const JsonObject& config, std::string_view key, std::string_view fallback);
 // sliding_window; `fallback` if the key is absent, 0 if it is null.
 int32_t read_window(const JsonObject& config, int32_t fallback);
+// The layers' windows by their layer_types.
+void read_layer_types(const JsonObject& config, const Json& types, int32_t window, TextConfig& text);
 // use_sliding_window with layer_types or max_window_layers, of Qwen2 and Qwen3.
 void read_qwen_windows(const JsonObject& config, TextConfig& text);
 

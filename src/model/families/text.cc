@@ -2,6 +2,7 @@
 // the language model of every vision family.
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/error.h"
 #include "model/families/families.h"
@@ -160,6 +161,65 @@ constexpr TextFamily kGlmOcrText = {
     .sections = {8, 12, 12},
     .read_switches = [](const JsonObject&, TextConfig& text) { text.post_norms = text.pair_rope = true; }};
 
+// layer_rope_theta: a base for each layer, 0: the layer rotates nothing.
+void read_layer_thetas(const JsonObject& config, TextConfig& text) {
+  const Json* thetas = config.find("layer_rope_theta");
+  if (thetas == nullptr) return;
+  if (!thetas->is_array() || thetas->size() != text.layers.size()) {
+    config.fail("layer_rope_theta", "one number for each of the " + std::to_string(text.n_layers) + " layers");
+  }
+  const RopeConfig all = std::exchange(text.ropes, {})[0];
+  for (size_t i = 0; i < text.layers.size(); ++i) {
+    const Json& theta = (*thetas)[i];
+    if (!theta.is_number() || !(theta.get<double>() >= 0 && theta.get<double>() < 1e30)) {
+      config.fail("layer_rope_theta", "numbers from 0");
+    }
+    RopeConfig own = all;
+    own.theta = theta.get<double>();
+    if (own.theta == 0) own = {.type = RopeType::kNone};
+    const auto same = [&](const RopeConfig& r) { return r.type == own.type && r.theta == own.theta; };
+    const auto known = std::ranges::find_if(text.ropes, same);
+    text.layers[i].rope = static_cast<int32_t>(known - text.ropes.begin());
+    if (known == text.ropes.end()) text.ropes.push_back(own);
+  }
+}
+
+// Granite with sliding windows in three layers of four, sink logits in all, and layers that rotate nothing.
+void read_granite_swa(const JsonObject& config, TextConfig& text) {
+  const auto factor = [&](std::string_view key) {
+    const double x = config.number(key, 1.0);
+    if (!(x > 1e-6 && x < 1e6)) config.fail(key, "a number above 0");
+    return static_cast<float>(x);
+  };
+  text.qkv_bias = text.o_bias = config.boolean("attention_bias", false);
+  text.mlp_bias = config.boolean("mlp_bias", false);
+  text.attention_sinks = true;
+  text.attention_scale = factor("attention_multiplier");
+  text.embedding_scale = factor("embedding_multiplier");
+  text.residual_scale = factor("residual_multiplier");
+  text.logit_scale = 1.0f / factor("logits_scaling");
+  text.norm_eps /= text.residual_scale * text.residual_scale;
+  const int32_t window = read_window(config, 128);
+  if (const Json* types = config.find("layer_types"); types != nullptr) {
+    read_layer_types(config, *types, window, text);
+  } else {
+    for (size_t i = 0; i < text.layers.size(); ++i) text.layers[i].window = i % 4 == 0 ? 0 : window;
+  }
+  read_layer_thetas(config, text);
+}
+
+constexpr TextFamily kGraniteSwa = {.model_type = "granite_swa",
+                                    .vocab_size = 100352,
+                                    .ffn_size = 8192,
+                                    .max_positions = 8192,
+                                    .n_kv_heads = 4,
+                                    .hidden_size = 2560,
+                                    .n_layers = 24,
+                                    .n_heads = 20,
+                                    .eps = 1e-5,
+                                    .tied = true,
+                                    .read_switches = read_granite_swa};
+
 // GPT-2: learned positions, layer norms, biases everywhere, one matrix for q, k and v.
 const TextNames kGpt2Names = {.embed = "wte.",
                               .positions = "wpe.",
@@ -232,9 +292,9 @@ constexpr TextFamily kBaichuan = {.model_type = "baichuan",
 }  // namespace
 
 std::span<const TextFamily> text_families() {
-  static constexpr TextFamily kFamilies[] = {kLlama,           kMistral,       kQwen2,       kQwen3,
-                                             kQwen2VlText,     kQwen2_5VlText, kQwen3VlText, kQwen3VlMoeText,
-                                             kPaddleOcrVlText, kGlmOcrText,    kGpt2,        kBaichuan};
+  static constexpr TextFamily kFamilies[] = {
+      kLlama,          kMistral,         kQwen2,      kQwen3,      kQwen2VlText, kQwen2_5VlText, kQwen3VlText,
+      kQwen3VlMoeText, kPaddleOcrVlText, kGlmOcrText, kGraniteSwa, kGpt2,        kBaichuan};
   return kFamilies;
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <limits>
 
 #include "base/error.h"
 #include "model/family.h"
@@ -74,6 +76,20 @@ std::vector<std::string> after(const std::string& p, const std::vector<std::stri
   return all;
 }
 
+// Logits of the query heads that belong to no slot; -inf: none.
+std::vector<float> load_sinks(WeightLoader& load, const std::string& name, int64_t n_heads) {
+  const Tensor stored = load.vector(name, n_heads);
+  std::vector<float> sinks;
+  for (int64_t h = 0; h < n_heads; ++h) {
+    sinks.push_back(stored.dtype == DType::kBF16 ? to_float(stored.as<bf16>()[h]) : stored.as<float>()[h]);
+    if (!(sinks.back() < std::numeric_limits<float>::infinity())) {
+      throw Error(ErrorCode::kInput, load.where() + ": " + name + ": the logit of head " + std::to_string(h) + " is " +
+                                         (std::isnan(sinks.back()) ? "NaN" : "infinite"));
+    }
+  }
+  return sinks;
+}
+
 void load_text_attention(WeightLoader& load, const TextConfig& c, const TextLayer& l, const std::string& p,
                          TextLayerWeights& w) {
   const TextNames& names = *c.names;
@@ -95,6 +111,7 @@ void load_text_attention(WeightLoader& load, const TextConfig& c, const TextLaye
     w.q_norm = load.vector(p + std::string(names.q_norm) + "weight", l.head_dim);
     w.k_norm = load.vector(p + std::string(names.k_norm) + "weight", l.head_dim);
   }
+  if (c.attention_sinks) w.attn_sinks = load_sinks(load, p + std::string(names.sinks), l.n_heads);
   load_text_linear(load, c,
                    {.modules = after(p, {names.o}),
                     .n_out = {c.hidden_size},

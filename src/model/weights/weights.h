@@ -26,6 +26,7 @@ struct TextLayerWeights {
   Weight qkv;                     // [(H + 2 Hk) d, hidden]: rows of q, then k, then v
   Tensor qkv_bias;                // [(H + 2 Hk) d]
   Tensor q_norm, k_norm;          // [d]
+  std::vector<float> attn_sinks;  // [H] with attention_sinks: AttentionArgs::sink_logits
   Weight o;                       // [hidden, H d]
   Tensor o_bias;                  // [hidden]
   Tensor post_attn_norm;          // [hidden]; with post_norms

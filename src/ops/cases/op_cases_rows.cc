@@ -75,6 +75,20 @@ void add_sum_cases(OpCases& cases) {
   });
 }
 
+void add_scale_cases(OpCases& cases) {
+  for_each_shape([&](int64_t n, int64_t hidden, RowLayout layout) {
+    for (bool in_place : {false, true}) {
+      auto prepare = [=](const OpSetup& setup, PreparedOp& op) {
+        OpCaseMaker make(setup, op);
+        const Tensor x = make.input({n, hidden}, 1.0f, layout);
+        const Tensor y = in_place ? make.in_place("y", x) : make.output("y", {n, hidden}, layout);
+        op.run = [&backend = setup.backend, x, y] { backend.scale(x, 0.22f, y); };
+      };
+      cases.push_back({"scale", label(n, hidden, layout, in_place), prepare});
+    }
+  });
+}
+
 void add_activation_cases(OpCases& cases) {
   struct Named {
     Activation act;
@@ -176,6 +190,7 @@ OpCase rope_case(int64_t n, int64_t n_heads, int64_t d, RowLayout layout, bool i
 void add_row_cases(OpCases& cases) {
   add_norm_cases(cases);
   add_sum_cases(cases);
+  add_scale_cases(cases);
   add_activation_cases(cases);
   add_copy_cases(cases);
   for (int64_t d : {32, 64, 72, 80, 96, 128}) cases.push_back(rope_case(17, 3, d, RowLayout::kDense, false));

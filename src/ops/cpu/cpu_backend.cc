@@ -52,6 +52,7 @@ class CpuBackend final : public Backend {
     cpu::layer_norm(isa_, x, w, b, eps, y);
   }
   void add(const Tensor& a, const Tensor& b, const Tensor& y) override { cpu::add(isa_, a, b, y); }
+  void scale(const Tensor& x, float factor, const Tensor& y) override { cpu::scale(isa_, x, factor, y); }
   void gated_act(const Tensor& gate_up, Activation act, const Tensor& y) override {
     cpu::gated_act(isa_, gate_up, act, y);
   }

@@ -22,6 +22,12 @@ void add_row(const T* a, const T* b, size_t n, T* y) {
 }
 
 template <typename T>
+void scale_row(const T* x, float factor, size_t n, T* y) {
+  const F32Vec by = hn::Set(F32Tag(), factor);
+  for (size_t i = 0; i < n; i += f32_lanes()) store_f32(hn::Mul(load_f32(x + i, n - i), by), y + i, n - i);
+}
+
+template <typename T>
 void activate_row(Activation act, const T* x, size_t n, T* y) {
   for (size_t i = 0; i < n; i += f32_lanes()) store_f32(activate_vec(act, load_f32(x + i, n - i)), y + i, n - i);
 }
@@ -36,6 +42,8 @@ void gated_row(Activation act, const T* gate_up, size_t n, T* y) {
 
 void add_f32(const float* a, const float* b, size_t n, float* y) { add_row(a, b, n, y); }
 void add_bf16(const bf16* a, const bf16* b, size_t n, bf16* y) { add_row(a, b, n, y); }
+void scale_f32(const float* x, float factor, size_t n, float* y) { scale_row(x, factor, n, y); }
+void scale_bf16(const bf16* x, float factor, size_t n, bf16* y) { scale_row(x, factor, n, y); }
 void activate_f32(Activation act, const float* x, size_t n, float* y) { activate_row(act, x, n, y); }
 void activate_bf16(Activation act, const bf16* x, size_t n, bf16* y) { activate_row(act, x, n, y); }
 void gated_f32(Activation act, const float* gate_up, size_t n, float* y) { gated_row(act, gate_up, n, y); }
@@ -50,6 +58,8 @@ namespace {
 
 HWY_EXPORT(add_f32);
 HWY_EXPORT(add_bf16);
+HWY_EXPORT(scale_f32);
+HWY_EXPORT(scale_bf16);
 HWY_EXPORT(activate_f32);
 HWY_EXPORT(activate_bf16);
 HWY_EXPORT(gated_f32);
@@ -76,6 +86,19 @@ void add(Isa isa, const Tensor& a, const Tensor& b, const Tensor& y) {
         VLCACHE_SIMD(isa, add_f32)(a.row<float>(i), b.row<float>(i * b_step), width_of(y), y.row<float>(i));
       } else {
         VLCACHE_SIMD(isa, add_bf16)(a.row<bf16>(i), b.row<bf16>(i * b_step), width_of(y), y.row<bf16>(i));
+      }
+    }
+  });
+}
+
+void scale(Isa isa, const Tensor& x, float factor, const Tensor& y) {
+  CHECK(same_shape(x, y) && x.dtype == y.dtype);
+  for_row_ranges(x.rows(), x.row_size(), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      if (y.dtype == DType::kF32) {
+        VLCACHE_SIMD(isa, scale_f32)(x.row<float>(i), factor, width_of(y), y.row<float>(i));
+      } else {
+        VLCACHE_SIMD(isa, scale_bf16)(x.row<bf16>(i), factor, width_of(y), y.row<bf16>(i));
       }
     }
   });

@@ -16,6 +16,7 @@ namespace vlcache::cpu {
 void rms_norm(Isa isa, const Tensor& x, const Tensor& w, float eps, const Tensor& y);
 void layer_norm(Isa isa, const Tensor& x, const Tensor& w, const Tensor& b, float eps, const Tensor& y);
 void add(Isa isa, const Tensor& a, const Tensor& b, const Tensor& y);
+void scale(Isa isa, const Tensor& x, float factor, const Tensor& y);
 void gated_act(Isa isa, const Tensor& gate_up, Activation act, const Tensor& y);
 void activate(Isa isa, const Tensor& x, Activation act, const Tensor& y);
 void gather_rows(const Tensor& x, std::span<const int32_t> rows, const Tensor& y);

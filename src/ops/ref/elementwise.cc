@@ -30,6 +30,18 @@ void RefBackend::add(const Tensor& a, const Tensor& b, const Tensor& y) {
   });
 }
 
+void RefBackend::scale(const Tensor& x, float factor, const Tensor& y) {
+  CHECK(same_shape(x, y) && x.dtype == y.dtype);
+  parallel_ranges(x.rows(), kRowGrain, [&](int64_t begin, int64_t end, int) {
+    std::vector<float> row(static_cast<size_t>(x.row_size()));
+    for (int64_t i = begin; i < end; ++i) {
+      load_row(x, i, row.data());
+      for (float& value : row) value *= factor;
+      store_row(row.data(), y, i);
+    }
+  });
+}
+
 void RefBackend::gated_act(const Tensor& gate_up, Activation act, const Tensor& y) {
   check_compute(gate_up), check_compute(y);
   const int64_t f = y.row_size();

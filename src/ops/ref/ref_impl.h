@@ -28,6 +28,7 @@ class RefBackend : public Backend {
 
   // elementwise.cc
   void add(const Tensor& a, const Tensor& b, const Tensor& y) override;
+  void scale(const Tensor& x, float factor, const Tensor& y) override;
   void gated_act(const Tensor& gate_up, Activation act, const Tensor& y) override;
   void activate(const Tensor& x, Activation act, const Tensor& y) override;
   void gather_rows(const Tensor& x, std::span<const int32_t> rows, const Tensor& y) override;
