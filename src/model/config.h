@@ -80,8 +80,8 @@ struct TextConfig {
   bool mlp_bias = false;
   bool qk_norm = false;       // RMS norm of each head's q and k before rotation (Qwen3)
   float attention_scale = 0;  // on the logits of attention; 0: 1 / sqrt(head_dim)
-  float embedding_scale = 1;  // of the rows of the embedding table ...
-  float logit_scale = 1;      // ... and of the output's logits
+  float embedding_scale = 1;  // factor of the embedding table's rows
+  float logit_scale = 1;      // factor of the output's logits
   // What attention and MLP add is multiplied by this (Granite). The decoder keeps the residual stream h divided by it:
   // h / r + f(norm(h)), where a norm of h is one of h / r with an epsilon of eps / r^2, which norm_eps is.
   float residual_scale = 1;

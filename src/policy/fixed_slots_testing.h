@@ -28,7 +28,7 @@ class FixedSlots final : public PolicySlots {
 
   static constexpr int32_t kHeadDim = 4;
   int32_t n_at_prompt_end = 0;
-  int32_t sliding_window = 0;  // of every layer
+  int32_t sliding_window = 0;  // window of every layer
   int n_calls = 0;             // calls of hide
   std::vector<int32_t> hidden(int32_t layer, int32_t head) const {
     std::vector<int32_t> slots;

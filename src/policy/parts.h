@@ -29,8 +29,8 @@ using SlotScores = std::vector<std::vector<std::vector<float>>>;
 // Per (layer, kv head): a number of slots.
 using SlotCounts = std::vector<std::vector<int32_t>>;
 
-// Slots of a head that stay whatever their scores, inside its budget: those of the sequence's first tokens, as far as a
-// later query can see them, and the last ones.
+// Slots of a head that stay whatever their scores, inside its budget: the slots of the sequence's first tokens, as far
+// as a later query can see them, and the last ones.
 struct Protected {
   int32_t n_first = 0;
   int32_t n_last = 0;

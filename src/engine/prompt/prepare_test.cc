@@ -85,7 +85,7 @@ constexpr std::string_view kThinkingTemplate =
     "{% if add_generation_prompt %}assistant:{% if enable_thinking is defined and not enable_thinking %} thought "
     "nothing{% endif %}{% endif %}";
 
-// A replay goes on as the request's own prompt does.
+// A replay's instruction ends as the request's own question does.
 TEST_F(Templates, ReplayTextFollowsTheVariablesOfTheRequest) {
   const auto e = engine(kThinkingTemplate);
   const auto variables = nlohmann::ordered_json::parse(R"({"enable_thinking": false})");
@@ -109,8 +109,8 @@ TEST_F(Templates, CountTheTokensBeforeTheFirstMessage) {
   EXPECT_EQ(user.n_template, n("<s>user:"));
   EXPECT_EQ(user.copy().shape().n_template, user.n_template);
   EXPECT_EQ(user.shape_until(1).n_template, 1);
-  nlohmann::ordered_json messages = question_;
-  messages.insert(messages.begin(), {{"role", "system"}, {"content", "Be short"}});
+  const auto messages = nlohmann::ordered_json::parse(
+      R"([{"role": "system", "content": "Be short"}, {"role": "user", "content": "What?"}])");
   EXPECT_EQ(prompt(*e, messages).n_template, n("<s>system:"));
   EXPECT_EQ(e->prepare_raw("user: What?", {}).n_template, 0);
   EXPECT_EQ(e->prepare_tokens(user.tokens).n_template, 0);

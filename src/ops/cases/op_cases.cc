@@ -14,6 +14,7 @@ std::vector<OpInfo> op_infos() {
       {"rms_norm", "y = x / sqrt(mean(x^2) + eps) * w", "y may be x"},
       {"layer_norm", "y = (x - mean) / sqrt(var + eps) * w + b", "y may be x"},
       {"add", "y = a + b; one row of b is added to every row", "y may be a or b"},
+      {"scale", "y = factor x", "y may be x"},
       {"gated_act", "y = act(gate) * up", ""},
       {"activate", "y = act(x)", "y may be x"},
       {"gather_rows", "y[i] = x[rows[i]], byte for byte", ""},

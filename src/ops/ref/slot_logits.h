@@ -64,7 +64,7 @@ struct SlotWeights {
   std::vector<float> logits;   // [n_slots], -inf where not seen
   std::vector<float> weights;  // [n_slots]
   float top = 0.0f;            // largest logit, the sink's included; -inf when nothing is seen and there is no sink
-  float largest = 0.0f;        // of the weights
+  float largest = 0.0f;        // largest weight
   float total = 0.0f;          // sum of the weights and the sink's
   int64_t n_seen = 0;
 };

@@ -54,7 +54,7 @@ TEST(FitKernels, AreAsGoodAsThePlainOne) {
     int64_t n_slots, n_queries, n_keep;
     bool biased = false;
     int32_t window = 0;
-    float sink = 0;  // of every other query, if not 0
+    float sink = 0;  // logit of every other query's sink, if not 0
   };
   for (const Shape& s : {Shape{70, 9, 7},
                          {70, 9, 33},

@@ -1,7 +1,7 @@
 // kvzip: the model repeats the prompt after itself, in pieces; the slots it attends to for that carry the prompt, for
 // any question. s_j = the largest attention of any query of the group and the replay to slot j. The first `sinks` slots
 // stay and are not repeated. Costs two to three prefills. Source: arXiv:2505.23416, as KVzipPress of kvpress computes
-// it. The preset `kvpress` repeats the tokens after those that the chat template writes before the first message: of
+// it. The preset `kvpress` skips the tokens that the chat template writes before the first message: of
 // these the sinks stay, and the others score 0.
 #include <algorithm>
 

@@ -33,7 +33,7 @@ struct TestCase {
   bool mixed = false;        // codecs alternate from page to page
   bool blocks = false;       // pages [1, coded_end) of the last row are `coded`
   bool born = false;         // and the pages of values that they were made from are there, for earlier rows
-  bool sink_logits = false;  // of every other query head, one of them larger than all logits
+  bool sink_logits = false;  // every other query head has one, of which some outweigh all slots
   bool ragged = false;       // heads have n_slots, n_slots - 77, ... slots
   float q_scale = 1.0f;
   KvCodec codec = KvCodec::kBF16;
