@@ -80,6 +80,9 @@ struct AttentionSeq {
   // slots at and beyond n_slots are not written. With lse, e^(logit - lse) is the attention. No second pass over K.
   float* logits = nullptr;
   int64_t logits_stride = 0;  // at least the largest n_slots
+  // Optional output, added to: seen_page_bytes, each page once however many rows read it. What sequences read together
+  // is divided among them.
+  KvReads* reads = nullptr;
 };
 
 struct AttentionArgs {
@@ -93,7 +96,14 @@ struct AttentionArgs {
   // [H] or empty: a logit per query head that joins the softmax's denominator and adds no value; 0: softmax1
   // (arXiv:2309.17453, section 3.3), -inf: none. Unlike the n_sinks first slots it is no slot. Source: gpt-oss.
   std::span<const float> sink_logits{};
+  // Sequences of one row may read pages that they have in common once for all (AttentionSeq::kv lists the same ids);
+  // then the roundings of a row depend on the other sequences.
+  bool share = false;
 };
+
+// Bytes of the pages that the newest row of a sequence sees, in the forms in which it sees them; with a window, of a
+// view without slot_pos those within it and the sinks'.
+int64_t seen_page_bytes(const AttentionSeq& seq, const AttentionArgs& args);
 
 // Sums over the attention of a group of queries, for policies. A = softmax over the slots each query sees. Which
 // queries is the caller's choice: all that a step computed, or a slice of the last w.

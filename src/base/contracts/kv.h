@@ -1,6 +1,7 @@
 // Defines plain views of the KV cache for kernels, policies and models; none of them owns memory.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -83,11 +84,29 @@ struct KvView {
     const KvCodec own = page_codec(head, i);
     return {page_in(own, pages[at]), own};
   }
+  // Bytes of pages [first, last) in the forms of such a row.
+  int64_t page_bytes(int head, int64_t first, int64_t last, int32_t end) const {
+    if (codecs == nullptr) return std::max<int64_t>(last - first, 0) * pools[static_cast<size_t>(codec)].page_bytes;
+    int64_t bytes = 0;
+    for (int64_t i = first; i < last; ++i) bytes += pools[static_cast<size_t>(form(head, i, end).codec)].page_bytes;
+    return bytes;
+  }
 
  private:
   std::byte* page_in(KvCodec of, int32_t id) const {
     const KvPool& pool = pools[static_cast<size_t>(of)];
     return pool.base + id * pool.page_bytes;
+  }
+};
+
+// Bytes of pages of K and V.
+struct KvReads {
+  int64_t bytes = 0;  // read
+  int64_t saved = 0;  // not read, because rows of several sequences shared one read
+
+  KvReads& operator+=(const KvReads& other) {
+    bytes += other.bytes, saved += other.saved;
+    return *this;
   }
 };
 

@@ -64,6 +64,9 @@ void RefBackend::attention(const Tensor& q, std::span<const AttentionSeq> seqs, 
   if (!args.lse.empty()) {
     CHECK(args.lse.dtype == DType::kF32 && args.lse.rows() == q.rows() && args.lse.row_size() == q.dim(1));
   }
+  for (const AttentionSeq& seq : seqs) {
+    if (seq.reads != nullptr) seq.reads->bytes += seen_page_bytes(seq, args);
+  }
   parallel_for(static_cast<int64_t>(seqs.size()) * n_kv_heads, [&](int64_t task, int) {
     attend_head(q, seqs[static_cast<size_t>(task / n_kv_heads)], static_cast<int>(task % n_kv_heads), args, out);
   });

@@ -14,6 +14,7 @@
 
 namespace vlcache::cpu {
 
+class PageSharing;
 class TileRunner;
 
 // Scratch memory of the functions below and the kernels they use. Owned by the backend and used by one call at a time;
@@ -28,10 +29,13 @@ class AttentionWorkspace {
 
   int64_t bytes() const;  // held at the moment, for the memory report
 
-  TileRunner& runner() { return *runner_; }  // for the files of this folder
+  // For the files of this folder.
+  TileRunner& runner() { return *runner_; }
+  PageSharing& sharing() { return *sharing_; }
 
  private:
   std::unique_ptr<TileRunner> runner_;
+  std::unique_ptr<PageSharing> sharing_;
 };
 
 void attention(AttentionWorkspace& workspace, const Tensor& q, std::span<const AttentionSeq> seqs,

@@ -44,7 +44,7 @@ void pack_row(const Tensor& q, const std::byte* x, const AttentionKernels& kerne
 void pack_tile(const Tile& tile, const AttentionKernels& kernels, const Tensor& q, QueryForm form, std::byte* y) {
   const int64_t row_bytes = query_bytes(form, q.dim(2)), x_bytes = dtype_bytes(q.dtype);
   for (int64_t t = 0; t < tile.n_tokens; ++t) {
-    const std::byte* x = q.data + ((tile.row + t) * q.stride + tile.query_head * q.dim(2)) * x_bytes;
+    const std::byte* x = q.data + (tile.q_row(t) * q.stride + tile.query_head * q.dim(2)) * x_bytes;
     for (int g = 0; g < tile.group; ++g, y += row_bytes) pack_row(q, x + g * q.dim(2) * x_bytes, kernels, form, y);
   }
 }

@@ -51,15 +51,16 @@ void Tile::place() {
   limits = {limit(0), limit(0)};
   for (int64_t t = 1; t < n_tokens; ++t) include(limits, limit(t));
   const int64_t n = (std::max<int64_t>(limits.highest, 0) + kPageSlots - 1) / kPageSlots;
-  pages = {0, 0, n};
+  const int64_t first = std::min(first_page, n);
+  pages = {0, first, std::min(n, end_page) - first};
   coded_end = vlcache::coded_end(limits.highest - 1);
   if (args->window <= 0) return;
   positions = {position(0), position(0)};
   for (int64_t t = 1; t < n_tokens; ++t) include(positions, position(t));
   if (slot_positions(*this) != nullptr) return;
   const int64_t sinks = std::min<int64_t>(n, (std::max(args->n_sinks, 0) + kPageSlots - 1) / kPageSlots);
-  const int64_t first = std::max<int64_t>(positions.lowest - args->window + 1, 0) / kPageSlots;
-  const int64_t gap = std::clamp<int64_t>(first - sinks, 0, n - sinks);
+  const int64_t in_window = std::max<int64_t>(positions.lowest - args->window + 1, 0) / kPageSlots;
+  const int64_t gap = std::clamp<int64_t>(in_window - sinks, 0, n - sinks);
   pages = {sinks, gap, n - gap};
 }
 
@@ -67,6 +68,7 @@ Tile Tile::part(int begin, int end) const {
   Tile part = *this;
   part.row += begin, part.n_tokens = end - begin, part.n_seen += int64_t{causal_step} * begin;
   if (n_after != nullptr) part.n_after += begin;
+  if (rows != nullptr) part.rows += begin;
   part.place();
   return part;
 }

@@ -37,7 +37,8 @@ struct Tile {
   int head = 0;        // kv head
   int query_head = 0;  // the first of `group` query heads
   int group = 1;
-  int64_t row = 0;  // of q: the first token
+  int64_t row = 0;                // of q: the first token
+  const int32_t* rows = nullptr;  // [n_tokens] rows of q; null: from `row` on
   int n_tokens = 0;
   // Slots [0, limit(t)) exist for token t; it may be negative. It is n_seen + causal_step t, or computed from
   // `n_after`.
@@ -47,6 +48,8 @@ struct Tile {
   float* logits = nullptr;           // one token: those of query_head, as in AttentionSeq
   int64_t logits_stride = 0;
   bool counts = false;  // weights are compared with limits: q is not rounded further, to bf16 after its rotation
+  // Pages [first_page, end_page) alone; without a window.
+  int64_t first_page = 0, end_page = INT64_MAX;
 
   // Set by place(): limits and, with a window, positions of all tokens, and the pages that some token sees.
   Interval limits{0, 0}, positions{0, 0};
@@ -55,11 +58,12 @@ struct Tile {
   void place();           // to be called after everything above is set
 
   int n_rows() const { return n_tokens * group; }
+  int64_t q_row(int64_t token) const { return rows != nullptr ? rows[token] : row + token; }
   int64_t limit(int64_t token) const {
     return n_after != nullptr ? kv->n_slots[head] - n_after[token] : n_seen + causal_step * token;
   }
   int64_t position(int64_t token) const {
-    return args->positions != nullptr ? args->positions[row + token] : limit(token) - 1;
+    return args->positions != nullptr ? args->positions[q_row(token)] : limit(token) - 1;
   }
   // Pages of a block, at most.
   int block_pages(KvCodec codec) const {

@@ -48,16 +48,26 @@ RowEnd end_of(float top, float total, float sink) {
   return {m.a / all, (m.top + std::log2(all)) / kLog2e};
 }
 
-// Normalises and writes the tile's rows.
-void finish(const Tile& tile, const AttentionKernels& kernels, const TileSums& sums, const Tensor& out,
+// Normalises and writes rows.
+void finish(const PlannedRows& rows, const AttentionKernels& kernels, const TileSums& sums, const Tensor& out,
             const Tensor& lse) {
-  const int64_t d = tile.kv->head_dim, dp = padded_dim(d);
-  for (int r = 0; r < tile.n_rows(); ++r) {
+  const int64_t d = out.dim(2), dp = padded_dim(d);
+  for (int r = 0; r < rows.n_tokens * rows.group; ++r) {
     const float total = sum_lanes(sums.total + r * kLanes);
-    const int64_t row = tile.row + r / tile.group, head = tile.query_head + r % tile.group;
-    const RowEnd end = end_of(sums.top[r], total, sink_of(*tile.args, head));
+    const int64_t row = rows.row + r / rows.group, head = rows.query_head + r % rows.group;
+    const RowEnd end = end_of(sums.top[r], total, sink_of(*rows.args, head));
     write_row(kernels, sums.o + r * dp, end.factor, d, out, row * out.stride + head * d);
     if (!lse.empty()) lse.row<float>(row)[head] = end.lse;
+  }
+}
+
+// Adds the partial sums of n_rows rows to `sum`.
+void add_sums(const TileSums& part, int64_t n_rows, int64_t dp, const TileSums& sum) {
+  for (int64_t r = 0; r < n_rows; ++r) {
+    const auto [top, a, b] = merge(sum.top[r], part.top[r]);
+    sum.top[r] = top;
+    for (int64_t c = r * dp; c < (r + 1) * dp; ++c) sum.o[c] = a * sum.o[c] + b * part.o[c];
+    for (int64_t c = r * kLanes; c < (r + 1) * kLanes; ++c) sum.total[c] = a * sum.total[c] + b * part.total[c];
   }
 }
 
@@ -100,7 +110,36 @@ TileScratch TileRunner::scratch(int thread) const {
 
 int64_t TileRunner::bytes() const {
   return scratch_.bytes() + shared_.bytes() + pages_.bytes() +
-         static_cast<int64_t>(tiles_.capacity() * sizeof(PlannedTile) + items_.capacity() * sizeof(int32_t));
+         static_cast<int64_t>(tiles_.capacity() * sizeof(PlannedTile) + rows_.capacity() * sizeof(PlannedRows) +
+                              (tile_rows_.capacity() + items_.capacity()) * sizeof(int32_t));
+}
+
+int32_t TileRunner::add_rows(const PlannedRows& rows) {
+  rows_.push_back(rows);
+  return static_cast<int32_t>(rows_.size()) - 1;
+}
+
+void TileRunner::add(const Tile& tile) {
+  const int32_t rows = add_rows({.args = tile.args,
+                                 .row = tile.row,
+                                 .query_head = tile.query_head,
+                                 .group = tile.group,
+                                 .n_tokens = tile.n_tokens,
+                                 .parts = {}});
+  add(tile, {&rows, 1});
+}
+
+void TileRunner::add(const Tile& tile, std::span<const int32_t> rows) {
+  const auto index = static_cast<int32_t>(tiles_.size());
+  tiles_.push_back({.tile = tile,
+                    .first_rows = static_cast<int32_t>(tile_rows_.size()),
+                    .n_rows = static_cast<int32_t>(rows.size())});
+  for (int32_t token = 0; const int32_t i : rows) {
+    PlannedRows& planned = rows_[static_cast<size_t>(i)];
+    CHECK(planned.n_parts < PlannedRows::kMostParts);
+    planned.parts[planned.n_parts++] = {index, token++};
+    tile_rows_.push_back(i);
+  }
 }
 
 int64_t TileRunner::cut() {
@@ -112,38 +151,43 @@ int64_t TileRunner::cut() {
     const int64_t most = std::max<int64_t>(t.tile.pages.size / kMinItemPages, 1);
     t.n_items = std::clamp<int64_t>((cost(t.tile) + target / 2) / target, 1, most);
     t.first_item = static_cast<int64_t>(items_.size());
-    t.unfinished = static_cast<int32_t>(t.n_items);
-    t.sums = t.n_items > 1 ? floats : -1;
-    if (t.n_items > 1) floats += t.n_items * sums_floats(t.tile);
+    const std::span<const int32_t> rows(tile_rows_.data() + t.first_rows, static_cast<size_t>(t.n_rows));
+    for (const int32_t i : rows) rows_[static_cast<size_t>(i)].unfinished += static_cast<int32_t>(t.n_items);
+    const bool merges = t.n_items > 1 || rows_[static_cast<size_t>(rows[0])].n_parts > 1;
+    t.sums = merges ? floats : -1;
+    if (merges) floats += t.n_items * sums_floats(t.tile);
     items_.insert(items_.end(), static_cast<size_t>(t.n_items), static_cast<int32_t>(&t - tiles_.data()));
   }
   return floats;
 }
 
-TileSums TileRunner::shared_sums(const PlannedTile& planned, int64_t item) const {
-  const int64_t n_rows = planned.tile.n_rows(), o = n_rows * padded_dim(planned.tile.kv->head_dim);
+// The sums of an item's rows from first_row on.
+TileSums TileRunner::shared_sums(const PlannedTile& planned, int64_t item, int64_t first_row) const {
+  const int64_t n_rows = planned.tile.n_rows(), dp = padded_dim(planned.tile.kv->head_dim), o = n_rows * dp;
   float* at = reinterpret_cast<float*>(shared_.data()) + planned.sums + item * sums_floats(planned.tile);
-  return {at, at + o, at + o + n_rows};
+  return {at + first_row * dp, at + o + first_row, at + o + n_rows + first_row * kLanes};
 }
 
-// Adds the sums of all items of a tile to those of the first, in order.
-TileSums TileRunner::merge_items(const PlannedTile& planned) const {
-  const int64_t dp = padded_dim(planned.tile.kv->head_dim);
-  const TileSums sum = shared_sums(planned, 0);
-  for (int64_t item = 1; item < planned.n_items; ++item) {
-    const TileSums part = shared_sums(planned, item);
-    for (int r = 0; r < planned.tile.n_rows(); ++r) {
-      const auto [top, a, b] = merge(sum.top[r], part.top[r]);
-      sum.top[r] = top;
-      for (int64_t c = r * dp; c < (r + 1) * dp; ++c) sum.o[c] = a * sum.o[c] + b * part.o[c];
-      for (int c = r * kLanes; c < (r + 1) * kLanes; ++c) sum.total[c] = a * sum.total[c] + b * part.total[c];
+// Adds the sums of all items of the parts to those of the first, in order.
+TileSums TileRunner::merge_parts(const PlannedRows& rows) const {
+  TileSums sum;
+  for (const PlannedRows::Part& part : std::span(rows.parts, static_cast<size_t>(rows.n_parts))) {
+    const PlannedTile& planned = tiles_[static_cast<size_t>(part.tile)];
+    const int64_t dp = padded_dim(planned.tile.kv->head_dim), first_row = int64_t{part.token} * rows.group;
+    for (int64_t item = 0; item < planned.n_items; ++item) {
+      const TileSums sums = shared_sums(planned, item, first_row);
+      if (sum.o == nullptr) {
+        sum = sums;
+      } else {
+        add_sums(sums, int64_t{rows.n_tokens} * rows.group, dp, sum);
+      }
     }
   }
   return sum;
 }
 
 void TileRunner::run_item(int64_t index, int thread, const Tensor& q, const Tensor& out, const Tensor& lse) {
-  PlannedTile& planned = tiles_[static_cast<size_t>(items_[static_cast<size_t>(index)])];
+  const PlannedTile& planned = tiles_[static_cast<size_t>(items_[static_cast<size_t>(index)])];
   const Tile& tile = planned.tile;
   const AttentionKernels& kernels = this->kernels(q.dtype);
   const int64_t item = index - planned.first_item, n_pages = tile.pages.size, n = planned.n_items;
@@ -151,8 +195,11 @@ void TileRunner::run_item(int64_t index, int thread, const Tensor& q, const Tens
   const TileSums sums = planned.sums >= 0 ? shared_sums(planned, item) : memory.sums;
   pack_queries(tile, kernels, q, memory);
   attend(Walk(tile, kernels, n_pages * item / n, n_pages * (item + 1) / n), memory, sums);
-  if (std::atomic_ref<int32_t>(planned.unfinished).fetch_sub(1, std::memory_order_acq_rel) > 1) return;
-  finish(tile, kernels, planned.sums >= 0 ? merge_items(planned) : sums, out, lse);
+  for (int32_t i = planned.first_rows; i < planned.first_rows + planned.n_rows; ++i) {
+    PlannedRows& rows = rows_[static_cast<size_t>(tile_rows_[static_cast<size_t>(i)])];
+    if (std::atomic_ref<int32_t>(rows.unfinished).fetch_sub(1, std::memory_order_acq_rel) > 1) continue;
+    finish(rows, kernels, planned.sums >= 0 ? merge_parts(rows) : sums, out, lse);
+  }
 }
 
 void TileRunner::run(const Tensor& q, const Tensor& out, const Tensor& lse) {
