@@ -8,7 +8,7 @@
 set(kernel_tests
   "/ops/" "/tests/" "base/numeric/kv_codec_test" "policy/attention_fit/" "cache/sweep_allocations_test" "store/disk/syscalls_test"
   "/model/(model|text_decoder|rope)_test" "/model/weights/"
-  "/engine/(every_.*|policy|decode_allocations)_test" "/engine/hooks/" "/engine/reuse/(loaded_image_source|kept_images)_test"
+  "/engine/(every_.*|policy|decode_allocations|shared_attention)_test" "/engine/hooks/" "/engine/reuse/(loaded_image_source|kept_images)_test"
   "/engine/sequence/(steps|streaming|row_dropping|window_recompute)_test" "/engine/scheduler/(encoding|scheduler|image_selection)_test")
 set(thread_tests "base/os/threads_test" "/store/" "/server/http/")
 set(all_thread_tests ${thread_tests} "/server/" "engine/(reuse/(slow_tiers|stored_images)|scheduler/accounting)_test")

@@ -92,6 +92,8 @@ OrderedJson kv_json(const KvReport& kv) {
                    {"bytes", kv.bytes},
                    {"bytes_by_codec", std::move(by_codec)},
                    {"coded_bytes_read", kv.coded_bytes_read},
+                   {"bytes_read", kv.reads.bytes},
+                   {"bytes_saved_by_sharing", kv.reads.saved},
                    {"prompt_bytes", kv.prompt_bytes},
                    {"peak_bytes", kv.peak_bytes},
                    {"slots", kv.slots}};

@@ -46,9 +46,12 @@ TEST(Answer, ReportsTheFormsOfPages) {
   EXPECT_EQ(none["bytes_by_codec"].dump(), R"({"bf16":4096,"int8":0})");
   result.kv.bytes_by_codec[KvCodec::kInt8] = 2112;
   result.kv.coded_bytes_read = 6336;
+  result.kv.reads = {.bytes = 9000, .saved = 8000};
   const auto some = result_json(result, CacheTotals())["kv"];
   EXPECT_EQ(some["codec"], "int8");
   EXPECT_EQ(some["coded_bytes_read"], 6336);
+  EXPECT_EQ(some["bytes_read"], 9000);
+  EXPECT_EQ(some["bytes_saved_by_sharing"], 8000);
   EXPECT_EQ(some["bytes_by_codec"]["int8"], 2112);
   EXPECT_FALSE(some.contains("not_coded"));
   result.kv.bytes_by_codec[KvCodec::kInt8] = 0;  // policies that keep no KV have read codes all the same

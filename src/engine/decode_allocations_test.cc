@@ -84,6 +84,24 @@ TEST_P(DecodeAllocations, DecodingDoesNotAllocate) {
   for (int i = 0; i < 150; ++i) EXPECT_EQ(allocations_of_a_step(*engine, sequences), 0) << "step " << i;
 }
 
+// Forks read pages together, at two levels.
+TEST(DecodeAllocations, SharingPagesDoesNotAllocate) {
+  const std::unique_ptr<Engine> engine = engine_of("bfloat16");
+  std::vector<std::unique_ptr<Sequence>> all, forks;
+  all.push_back(engine->new_sequence(engine->prepare_tokens(std::vector<int32_t>(600, 7)), make_policy("full")));
+  allocations_of_a_step(*engine, all);
+  forks.push_back(all[0]->fork(make_policy("full"), {}));
+  for (int i = 0; i < 300; ++i) allocations_of_a_step(*engine, forks);
+  for (int i = 0; i < 2; ++i) all.push_back(all[0]->fork(make_policy("full"), {}));
+  for (int i = 0; i < 2; ++i) forks.push_back(forks[0]->fork(make_policy("full"), {}));
+  for (auto& s : forks) all.push_back(std::move(s));
+  for (auto& s : all) s->reserve(200);
+  for (int i = 0; i < 3; ++i) allocations_of_a_step(*engine, all);
+  for (int i = 0; i < 150; ++i) EXPECT_EQ(allocations_of_a_step(*engine, all), 0) << "step " << i;
+  for (const auto& s : all) EXPECT_GT(s->kv_reads().saved, 0);
+  EXPECT_GT(all.back()->kv_reads().saved, all[0]->kv_reads().saved);
+}
+
 INSTANTIATE_TEST_SUITE_P(Dtypes, DecodeAllocations,
                          testing::Combine(testing::Values("float32", "bfloat16"), testing::Values(1, 3),
                                           testing::Values("full", "streaming:sinks=4,window=70", "adds_up",

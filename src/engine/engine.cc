@@ -188,7 +188,7 @@ void Engine::start(std::unique_ptr<Model> model, const EngineOptions& options) {
   media_ = std::make_unique<PromptMedia>(*model_);
   caches_ = std::make_unique<EngineCaches>(*model_, *pools_, kv_codec(), options_);
   kv_ = std::make_unique<KvServices>(*caches_);
-  stepper_ = std::make_unique<Stepper>(*model_);
+  stepper_ = std::make_unique<Stepper>(*model_, options_.share_attention);
   replay_text_.max_positions = max_positions();
   if (tokenizer_ == nullptr) return;
   // As kvpress words them (KVzipPress).

@@ -40,6 +40,7 @@ struct EngineOptions {
   // The codec named auto; none: bf16, f32 when computing in f32.
   std::optional<KvCodec> auto_codec;
   int32_t prefill_chunk = 512;  // rows of a step at most
+  bool share_attention = true;  // sequences read pages together that they have in common (AttentionArgs::share)
   int64_t cache_bytes = 0;      // of caches beyond running requests; 0: none
   int64_t kv_memory_bytes = 0;  // limit of the page pool; 0: as in memory_plan.h
   // Storage of images' KV and embeddings beyond the process, searched in this order.

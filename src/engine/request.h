@@ -183,6 +183,7 @@ struct KvReport {
   int64_t bytes = 0;                          // pages held at the end
   std::map<KvCodec, int64_t> bytes_by_codec;  // these pages, by their form
   int64_t coded_bytes_read = 0;               // by attention (KvCache::coded_bytes_read)
+  KvReads reads;                              // likewise, of all pages, and what sharing saved (Sequence::kv_reads)
   int64_t prompt_bytes = 0;                   // pages and tables after the prompt, once the policy has acted
   // Tokens of the answer that were computed before the policy acted; -1: the answer ended before that. 0 also for
   // policies that never act.

@@ -30,7 +30,10 @@ struct StepInput {
   std::span<const int32_t> logit_rows;  // ascending rows whose logits are computed; none unless the range has the last
                                         // layer
   KvAccess* kv = nullptr;
-  LayerHooks* hooks = nullptr;  // may be null
+  // Out, added to: what attention reads of each sequence's KV (AttentionSeq::reads), by RowRun::seq. May be empty.
+  std::span<KvReads> kv_reads;
+  bool share_attention = false;  // AttentionArgs::share
+  LayerHooks* hooks = nullptr;   // may be null
   // Called after every layer with the share of the range that is computed; must not throw. May be null.
   const FunctionRef<void(double share)>* after_layer = nullptr;
   AttentionPattern pattern;

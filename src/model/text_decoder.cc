@@ -195,7 +195,7 @@ TextDecoder::Projected TextDecoder::project(int layer, const StepInput& step) {
 void TextDecoder::attend(int layer, const StepInput& step) {
   const Projected p = project(layer, step);
   store(layer, step, p);
-  plan_attention();
+  plan_attention(step);
   const TextLayer& l = config_.layer(layer);
   const int32_t own_window = l.window, asked = step.pattern.window;
   AttentionArgs args = {
@@ -204,7 +204,8 @@ void TextDecoder::attend(int layer, const StepInput& step) {
       .n_sinks = step.pattern.n_sinks,
       .q_sinks = step.pattern.n_sinks > 0 ? &p.q_sinks : nullptr,
       .positions = rows_.tokens().data(),
-      .sink_logits = weights_.layers[static_cast<size_t>(layer)].attn_sinks};
+      .sink_logits = weights_.layers[static_cast<size_t>(layer)].attn_sinks,
+      .share = step.share_attention};
   if (step.hooks != nullptr) {
     want_scores(layer, *step.hooks);
     args.lse = Tensor(lse_.data(), DType::kF32, {rows_.n(), l.n_heads});
@@ -235,7 +236,7 @@ void TextDecoder::store(int layer, const StepInput& step, const Projected& p) {
 
 // Runs of one sequence share a call, each row with a limit of its own, so that pages are read once for all of them,
 // unless a hook gave one of them another view.
-void TextDecoder::plan_attention() {
+void TextDecoder::plan_attention(const StepInput& step) {
   const std::span<const RowRun> runs = rows_.runs();
   n_after_.resize(static_cast<size_t>(rows_.n()));
   attention_.clear();
@@ -258,6 +259,10 @@ void TextDecoder::plan_attention() {
       together.n_rows += runs[r].n_rows;
     }
     attention_.push_back(together);
+  }
+  for (size_t i = 0, run = 0; i < attention_.size() && !step.kv_reads.empty(); ++i) {
+    while (runs[run].row_begin < attention_[i].row_begin) ++run;
+    attention_[i].reads = &step.kv_reads[static_cast<size_t>(runs[run].seq)];
   }
 }
 

@@ -68,7 +68,7 @@ class TextDecoder {
   Projected project(int layer, const StepInput& step);
   void attend(int layer, const StepInput& step);
   void store(int layer, const StepInput& step, const Projected& p);
-  void plan_attention();
+  void plan_attention(const StepInput& step);
   void want_scores(int layer, LayerHooks& hooks);
   void round_keys(const Tensor& k, KvCodec codec);
   bool choose_rows(int layer, const StepInput& step, const Projected& p, const AttentionArgs& args);

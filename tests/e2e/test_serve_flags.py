@@ -233,6 +233,20 @@ class ServeFlags(ProgramTest):
         self.assertEqual(peak(flagged, self.KV), peak(plain, self.KV, **self.ours(evict_while_prefill=True)))
         self.assertEqual(peak(plain, self.KV), peak(flagged, self.KV, **self.ours(evict_while_prefill=False)))
 
+    def test_flag_shared_attention(self):
+        """Four answers to one prompt read its KV together, and are the same."""
+        body = {"messages": [{"role": "user", "content": "Which of these is the total? " * 40}], "max_tokens": 8, "temperature": 1, "seed": 5, "ignore_eos": True, "n": 4}
+        def answers(*flags):
+            server = self.serve(*flags)
+            texts = [choice["message"]["content"] for choice in self.ask(server, body)["choices"]]
+            metrics = server.answer("GET", "/metrics").text
+            of = lambda name: float(re.search(r"vlcache:kv_%s_bytes_total{.*} (.*)" % name, metrics)[1])
+            return texts, of("read"), of("shared_read")
+        (on, read, saved), (off, all_read, none) = answers(), answers("--shared-attention", "off")
+        self.assertEqual(on, off)
+        self.assertGreater(saved, 0)
+        self.assertEqual((none, read + saved), (0, all_read))
+
     def test_flag_cache_exact(self):
         def cached(*flags):
             server = self.serve("--kv", "snapkv", "--kv-budget", "0.2", "--reuse", "exact", *flags)

@@ -148,6 +148,13 @@ void add_model_flags(const Command& command, ModelFlags& flags, const ModelFlagS
   command.add("--prefill-chunk", flags.prefill_chunk, "Maximum prompt tokens computed in one step")
       .range(1, 1 << 20)
       .show_default();
+  command
+      .add(
+          "--shared-attention", flags.shared_attention,
+          "Read KV that several requests have in common once for all of them; off: once for each, and its roundings do "
+          "not depend on the others")
+      .one_of({"on", "off"})
+      .show_default();
   command.add("--special-tokens-in-text", flags.special_tokens_in_text,
               "Treat special tokens and image markers in the text of messages as such, like transformers does; without "
               "the flag they are plain text");
@@ -159,9 +166,9 @@ void add_model_flags(const Command& command, ModelFlags& flags, const ModelFlagS
   command.add("--max-isa", flags.max_isa, "Highest CPU instruction set to use; auto: the highest that this CPU has")
       .one_of({"auto", "scalar", "avx2", "avx_vnni", "avx512", "avx512_vnni", "avx512_bf16", "amx_bf16"})
       .show_default();
-  for (const char* name :
-       {"--dtype", "--weights", "--vision-weights", "--activations", "--kv-codec", "--kv-dtype", "--kv-memory",
-        "--cache-ram", "--threads", "--prefill-chunk", "--special-tokens-in-text", "--backend", "--max-isa"}) {
+  for (const char* name : {"--dtype", "--weights", "--vision-weights", "--activations", "--kv-codec", "--kv-dtype",
+                           "--kv-memory", "--cache-ram", "--threads", "--prefill-chunk", "--shared-attention",
+                           "--special-tokens-in-text", "--backend", "--max-isa"}) {
     command.flag(name).group("Machine").share_environment();
   }
 }
@@ -228,6 +235,7 @@ EngineOptions engine_options(const ModelFlags& flags) {
   const std::string note = parse_kv_codec(flags.kv_codec).note;
   if (!note.empty() && !told.exchange(true)) std::fprintf(stderr, "vlcache: note: %s\n", note.c_str());
   options.prefill_chunk = flags.prefill_chunk;
+  options.share_attention = flags.shared_attention == "on";
   options.special_tokens_in_text = flags.special_tokens_in_text;
   options.kv_memory_bytes = bytes_of("--kv-memory", flags.kv_memory);
   options.tiers = open_tiers(flags.cache);

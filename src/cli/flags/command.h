@@ -38,6 +38,7 @@ struct ModelFlags {
   bool special_tokens_in_text = false;
   int threads = 0;  // 0: usable_cpus()
   int prefill_chunk = 512;
+  std::string shared_attention = "on";
   std::string kv_memory = "0";  // 0: the rest, as memory_plan.h has it
   std::string cache_ram;        // empty: a quarter of the machine's
   CacheOptions cache;

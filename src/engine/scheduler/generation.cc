@@ -550,6 +550,7 @@ void Generation::report() {
   result_.kv.bytes = cache.bytes();
   for (const KvCodec codec : cache.shape().codecs()) result_.kv.bytes_by_codec[codec] = cache.bytes(codec);
   result_.kv.coded_bytes_read = sequence_->coded_bytes_read();
+  result_.kv.reads = sequence_->kv_reads();
   result_.kv.peak_bytes = sequence_->peak_kv_bytes();
   for (int32_t layer = 0; layer < cache.shape().n_layers(); ++layer) {
     std::vector<int32_t>& heads = result_.kv.slots.emplace_back();

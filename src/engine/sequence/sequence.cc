@@ -117,6 +117,7 @@ int32_t Sequence::continue_with(const Prompt& prompt) {
   reset_hooks();
   peak_kv_bytes_ = cache_.bytes();
   coded_bytes_read_before_ = cache_.coded_bytes_read();
+  kv_reads_ = {};
   return kept;
 }
 

@@ -164,6 +164,9 @@ class Sequence {
 
   int64_t peak_kv_bytes() const { return peak_kv_bytes_; }
   int64_t coded_bytes_read() const { return cache_.coded_bytes_read() - coded_bytes_read_before_; }  // for this prompt
+  // By attention for this prompt, in all layers and steps.
+  const KvReads& kv_reads() const { return kv_reads_; }
+  void add_kv_reads(const KvReads& reads) { kv_reads_ += reads; }
   // Time spent on capturing this prompt's attention for the policy.
   double watch_ms() const { return watch_ms_; }
 
@@ -225,6 +228,7 @@ class Sequence {
   std::vector<float> biases_;               // of an append
   bool recomputable_ = true;
   int64_t peak_kv_bytes_ = 0, coded_bytes_read_before_ = 0;
+  KvReads kv_reads_;
   double watch_ms_ = 0;
 };
 

@@ -104,7 +104,8 @@ void for_each_image_piece(std::span<const StepItem> items, std::span<const int32
 
 }  // namespace
 
-Stepper::Stepper(Model& model) : model_(model), kv_(std::make_unique<StepKv>()) {}
+Stepper::Stepper(Model& model, bool share_attention)
+    : model_(model), share_attention_(share_attention), kv_(std::make_unique<StepKv>()) {}
 Stepper::~Stepper() = default;
 
 // Gathers the rows of all items that go through the same layers with the same attention pattern.
@@ -232,6 +233,9 @@ void Stepper::run_group(std::span<const StepItem> items, const StepItem& like) {
   in.runs = runs_;
   in.logit_rows = logit_rows_;
   in.kv = kv_.get();
+  group_reads_.assign(members_.size(), {});
+  in.kv_reads = group_reads_;
+  in.share_attention = share_attention_;
   in.hooks = hooks_.any() ? &hooks_ : nullptr;
   in.pattern = like.sequence->policy().pattern();
   in.layers = like.layers;
@@ -254,6 +258,7 @@ void Stepper::run_group(std::span<const StepItem> items, const StepItem& like) {
 
   size_t next = 0;  // of logit_rows_
   int32_t end_row = 0;
+  for (size_t i = 0; i < members_.size(); ++i) reads_[static_cast<size_t>(members_[i])] = group_reads_[i];
   for (const int32_t m : members_) {
     end_row += n_rows_of(items[static_cast<size_t>(m)]);
     const size_t first = next;
@@ -288,6 +293,7 @@ std::span<const Tensor> Stepper::step(std::span<const StepItem> items, const Lay
   layers_done_ = layers_done;
   done_.assign(items.size(), 0);
   results_.assign(items.size(), Tensor());
+  reads_.assign(items.size(), {});
   blame_ = -1;
   kv_->begin(items, {}, 0);
   hooks_.begin();
@@ -303,8 +309,9 @@ std::span<const Tensor> Stepper::step(std::span<const StepItem> items, const Lay
     undo();
     throw StepFailed(error.code(), error.what(), to_blame());
   }
-  for (const StepItem& item : items) {
-    item.sequence->finish_step(item.runs, item.layers.end >= model_.config().text.n_layers);
+  for (size_t i = 0; i < items.size(); ++i) {
+    items[i].sequence->finish_step(items[i].runs, items[i].layers.end >= model_.config().text.n_layers);
+    items[i].sequence->add_kv_reads(reads_[i]);
   }
   return results_;
 }

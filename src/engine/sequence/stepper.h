@@ -49,7 +49,8 @@ using LayersDone = FunctionRef<void(std::span<const int32_t> items, double share
 
 class Stepper {
  public:
-  explicit Stepper(Model& model);
+  // share_attention: rows of several sequences read pages together that these have in common (AttentionArgs::share).
+  Stepper(Model& model, bool share_attention);
   ~Stepper();
 
   // One step. The result has, per item in order, the logits [n, vocab] f32 of its rows: all of them, the last token's,
@@ -70,6 +71,7 @@ class Stepper {
   int32_t to_blame() const;
 
   Model& model_;
+  const bool share_attention_;
   std::unique_ptr<StepKv> kv_;
   HookDispatcher hooks_;
   // Of the group that is being computed: its items, their rows.
@@ -82,10 +84,12 @@ class Stepper {
   Buffer addend_values_;
   std::vector<uint8_t> done_;    // per item: its group is computed
   std::vector<Tensor> results_;  // per item
-  Buffer x_;                     // [n_rows, hidden]
-  Buffer logits_;                // [n_logit_rows, vocab] f32, of all groups
-  int64_t n_logits_ = 0;         // returned in this step
-  int32_t blame_ = -1;           // the item whose policy is being called
+  std::vector<KvReads> reads_;   // per item, of this step
+  std::vector<KvReads> group_reads_;
+  Buffer x_;              // [n_rows, hidden]
+  Buffer logits_;         // [n_logit_rows, vocab] f32, of all groups
+  int64_t n_logits_ = 0;  // returned in this step
+  int32_t blame_ = -1;    // the item whose policy is being called
   const LayersDone* layers_done_ = nullptr;
 };
 

@@ -241,6 +241,7 @@ void Metrics::add(const GenerateResult& result, const Times& times) {
   ++finished_[result.finish_reason == FinishReason::kCancelled ? "abort" : name(result.finish_reason)];
   all_.add(times.all);
   coded_bytes_read_ += result.kv.coded_bytes_read;
+  kv_reads_ += result.kv.reads;
   n_preemptions_ += result.preemptions.n_times;
   n_replayed_ += result.preemptions.n_replayed;
   n_replayed_otherwise_ += result.preemptions.n_different;
@@ -305,6 +306,11 @@ std::string Metrics::text(const Inference::State& state, size_t n_connections, c
   }
   w.one("vlcache:kv_coded_read_bytes_total", "counter",
         "Pages of codes that attention has read, in answers that ended.", static_cast<double>(coded_bytes_read_));
+  w.one("vlcache:kv_read_bytes_total", "counter", "KV pages that attention has read, in answers that ended.",
+        static_cast<double>(kv_reads_.bytes));
+  w.one("vlcache:kv_shared_read_bytes_total", "counter",
+        "KV pages that it did not read again, because requests read pages together (--shared-attention).",
+        static_cast<double>(kv_reads_.saved));
   w.one("vlcache:kv_max_bytes", "gauge", "KV pages that there may be.", static_cast<double>(state.kv_max_bytes));
   w.one("vlcache:connections", "gauge", "Open connections.", static_cast<double>(n_connections));
   w.each("vlcache:requests_refused_total", "reason", "Requests that were not let in.", refused_);

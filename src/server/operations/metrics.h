@@ -54,6 +54,7 @@ class Metrics {
   mutable std::mutex mutex_;  // guards all below
   int64_t n_prompt_ = 0, n_generated_ = 0, n_prefix_queried_ = 0, n_prefix_hit_ = 0;
   int64_t coded_bytes_read_ = 0;
+  KvReads kv_reads_;
   int64_t n_preemptions_ = 0, n_replayed_ = 0, n_replayed_otherwise_ = 0;
   double n_cached_ = 0;
   Counts finished_, refused_, statuses_;

@@ -36,6 +36,7 @@ TEST(Metrics, CountAnswers) {
   Metrics metrics("m", 4096);
   GenerateResult coded = result(4, FinishReason::kStop);
   coded.kv.coded_bytes_read = 512;
+  coded.kv.reads = {.bytes = 2048, .saved = 1024};
   metrics.add(coded, {.to_first = 0.07, .all = 0.4});
   metrics.add(result(1, FinishReason::kLength), {.to_first = 3, .all = 3});
   metrics.add(result(0, FinishReason::kCancelled), {.to_first = 1, .all = 1});
@@ -54,6 +55,8 @@ TEST(Metrics, CountAnswers) {
   EXPECT_EQ(value(text, "vlcache:kv_codec_bytes" + kModel + ",codec=\"bf16\"}"), 0);
   EXPECT_EQ(value(text, "vlcache:kv_codec_bytes" + kModel + ",codec=\"int8\"}"), 1);
   EXPECT_EQ(value(text, "vlcache:kv_coded_read_bytes_total" + kModel + "}"), 512);
+  EXPECT_EQ(value(text, "vlcache:kv_read_bytes_total" + kModel + "}"), 2048);
+  EXPECT_EQ(value(text, "vlcache:kv_shared_read_bytes_total" + kModel + "}"), 1024);
   EXPECT_EQ(value(text, "vllm:num_requests_running" + kModel + "}"), 2);
   EXPECT_EQ(value(text, "vllm:num_requests_waiting" + kModel + "}"), 3);
   EXPECT_EQ(value(text, "vllm:kv_cache_usage_perc" + kModel + "}"), 0.25);
