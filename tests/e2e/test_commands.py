@@ -307,6 +307,18 @@ class Commands(ProgramTest):
         self.assertIn("| P | % of P |", lines[0])
         self.assertLessEqual(len(lines[0]), 100)
 
+    def test_bench_of_sequences_with_a_common_beginning(self):
+        args = ("bench", "-m", MODEL, "-p", "0", "-n", "3", "-d", "700", "-b", "3", "--shared-depth", "650", "-r", "1", "--threads", "1", "-o", "json")
+        for fill in ("random", "prefill"):
+            (on,), (off,) = (json.loads(self.ok(*args, "--fill", fill, "--shared-attention", value)) for value in ("on", "off"))
+            self.assertEqual((on["n_shared_depth"], off["kv_bytes_saved_by_sharing"]), (650, 0))
+            info = self.json("info", "-m", MODEL, "--json")["kv_bytes_per_token_by_codec"]
+            self.assertEqual(on["kv_bytes_saved_by_sharing"], 3 * 2 * 640 * info["bf16"])
+            self.assertEqual(on["kv_bytes_read"] + on["kv_bytes_saved_by_sharing"], off["kv_bytes_read"])
+            self.assertLess(on["kv_bytes"], 3 * 704 * info["bf16"] * 2)
+            self.assertLess(on["bytes_per_token"], off["bytes_per_token"])
+        self.fails(*args, "--kv", "snapkv", says="--shared-depth requires a policy that keeps all KV, found snapkv")
+
     def test_codecs_of_kv_that_contradict_other_flags(self):
         for command in (("run", "-m", MODEL), ("info", "-m", MODEL), ("bench", "-m", MODEL)):
             self.fails(*command, "--kv-dtype", "f32", "--kv-codec", "int8", *(["a"] if command[0] == "run" else []), says=["--kv-codec int8", "--kv-dtype f32"])

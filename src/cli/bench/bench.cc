@@ -26,7 +26,7 @@ struct BenchFlags {
   std::string random_weights;
   std::vector<std::string> images;  // "1280x800"
   std::vector<int> prompts{512}, gens{64}, depths{0}, batches{1}, tiles{0}, threads;
-  int repetitions = 3;
+  int repetitions = 3, shared_depth = 0;
   std::string fill = "prefill", output = "md";
   uint64_t seed = 1;
 };
@@ -176,11 +176,12 @@ void run(BenchFlags flags) {
     for (int depth : flags.depths) {
       for (int batch : flags.batches) {
         std::vector<BenchCase> cases;
+        const int shared = std::min(flags.shared_depth, depth);
         for (int p : flags.prompts) {
-          if (p > 0) cases.push_back({.n_prompt = p, .n_depth = depth, .n_seqs = batch});
+          if (p > 0) cases.push_back({.n_prompt = p, .n_depth = depth, .n_seqs = batch, .n_shared = shared});
         }
         for (int n : flags.gens) {
-          if (n > 0) cases.push_back({.n_gen = n, .n_depth = depth, .n_seqs = batch});
+          if (n > 0) cases.push_back({.n_gen = n, .n_depth = depth, .n_seqs = batch, .n_shared = shared});
         }
         run_group(contenders, flags, base, cases, reports);
       }
@@ -243,6 +244,12 @@ void add_bench_command(const Command& app) {
   list("-n,--n-gen", flags->gens, "Decode tests: numbers of generated tokens (0: none)");
   list("-d,--n-depth", flags->depths, "Tokens in the KV cache before each test");
   list("-b,--batch", flags->batches, "Sequences computed together", 1, 4096);
+  command
+      .add("--shared-depth", flags->shared_depth,
+           "Tokens of --n-depth whose KV all sequences of a --batch have in common, at most")
+      .value_name("N")
+      .range(0, INT32_MAX)
+      .show_default();
   list("--tiles", flags->tiles, "Vision tests: numbers of tiles through the encoder (0: none)");
   command
       .add("--images", flags->images,

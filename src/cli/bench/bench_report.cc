@@ -17,6 +17,7 @@ std::string test_name(const BenchCase& test) {
   std::string name = test.n_prompt > 0 ? "pp" + std::to_string(test.n_prompt) : "tg" + std::to_string(test.n_gen);
   if (test.n_depth > 0) name += " @ d" + std::to_string(test.n_depth);
   if (test.n_seqs > 1) name += " x " + std::to_string(test.n_seqs);
+  if (test.n_shared > 0) name += ", " + std::to_string(test.n_shared) + " shared";
   return name;
 }
 
@@ -30,6 +31,7 @@ nlohmann::ordered_json to_json(const BenchReport& r) {
           {"n_tiles", b.test.n_tiles},
           {"n_depth", b.test.n_depth},
           {"n_seqs", b.test.n_seqs},
+          {"n_shared_depth", b.test.n_shared},
           {"n_threads", r.threads},
           {"dtype", dtype_name(r.dtype)},
           {"weights", r.weights},
@@ -37,6 +39,8 @@ nlohmann::ordered_json to_json(const BenchReport& r) {
           {"type_k", kv_codec_name(k_codec(r.codec))},
           {"type_v", kv_codec_name(v_codec(r.codec))},
           {"coded_bytes_read", b.coded_bytes_read},
+          {"kv_bytes_read", b.kv_reads.bytes},
+          {"kv_bytes_saved_by_sharing", b.kv_reads.saved},
           {"kv_mode", r.kv_mode},
           {"kept_share", b.kept_share},
           {"kv_bytes", b.kv_bytes},

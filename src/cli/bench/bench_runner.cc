@@ -58,6 +58,13 @@ double kv_bytes_decoded(const Engine& engine, int64_t depth, int64_t n) {
   return bytes;
 }
 
+// Of all rows of such a test together: what they need not read because sequences share attention.
+double kv_bytes_saved(const Engine& engine, const BenchCase& test) {
+  if (!engine.options().share_attention || test.n_gen == 0) return 0;
+  const int32_t n_whole = test.n_shared / kPageSlots * kPageSlots;
+  return n_whole == 0 ? 0 : kv_bytes_read(engine, n_whole) * (test.n_seqs - 1) * test.n_gen;
+}
+
 int64_t kept_depth(const BenchCase& test, double kept_share) {
   return std::llround(static_cast<double>(test.n_depth) * kept_share);
 }
@@ -90,7 +97,7 @@ Work text_work(const Engine& engine, const BenchCase& test, double kept_share) {
       .tokens = rows,
       .flops = t.layers_flops(mean_slots) * rows + 2 * output_weights * logit_rows,
       .bytes = (layer_weights * bytes_per_weight(matrices) + output_weights * bytes_per_weight({&output, 1})) * steps +
-               kv_bytes * seqs};
+               kv_bytes * seqs - kv_bytes_saved(engine, test)};
 }
 
 // Pairs of rows that attend to each other in a layer, of one tile.
@@ -160,7 +167,7 @@ double BenchRunner::run_all(const Sequences& sequences, int32_t n_tokens) {
 
 // Block by block, so that pages become codes as after prefilling: the whole depth as values would need twice the
 // memory.
-void BenchRunner::fill_random(Sequence& sequence, int32_t depth) {
+void BenchRunner::fill_random(Sequence& sequence, int32_t begin, int32_t depth) {
   KvCache& cache = sequence.cache();
   const KvShape& shape = cache.shape();
   sequence.keep_places(/*regular=*/false);
@@ -171,7 +178,7 @@ void BenchRunner::fill_random(Sequence& sequence, int32_t depth) {
     for (float& x : values.back()) x = static_cast<float>(next_random(state_)) * 0x1p-31f - 1.0f;
   }
   std::vector<int32_t> tokens;
-  for (int32_t begin = 0; begin < depth; begin += kFillRows) {
+  for (; begin < depth; begin += kFillRows) {
     const int32_t rows = std::min(kFillRows, depth - begin);
     tokens.resize(static_cast<size_t>(rows));
     std::iota(tokens.begin(), tokens.end(), begin);
@@ -202,18 +209,39 @@ Prompt BenchRunner::random_prompt(int32_t depth, int32_t n_more) {
   return prompt;
 }
 
-void BenchRunner::fill(int32_t depth, int32_t n_seqs) {
+// A policy that acts after the prompt needs captures of its last tokens, or of all; one that drops tokens between the
+// layers must compute them.
+bool BenchRunner::can_fill_random(const Sequence& sequence) const {
+  if (fill_ == Fill::kPrefill || !policy_->keeps_kv() || policy_->row_dropper() != nullptr) return false;
+  return !std::ranges::any_of(policy_->needs(sequence.prompt_shape()), &CaptureRequest::needs_all_rows);
+}
+
+// The beginning that all sequences fork.
+std::unique_ptr<Sequence> BenchRunner::fill_shared(int32_t n_shared) {
+  if (policy_->evicts() || !policy_->keeps_kv()) {
+    throw Error(ErrorCode::kInput,
+                "bench: --shared-depth requires a policy that keeps all KV, found " + policy_->name());
+  }
+  Sequences root;
+  root.push_back(engine_.new_sequence(random_prompt(n_shared, 0), policy_));
+  if (can_fill_random(*root[0])) fill_random(*root[0], 0, std::max(0, n_shared - kSeenTokens));
+  run_all(root, 1);
+  root[0]->rewind(n_shared);
+  return std::move(root[0]);
+}
+
+void BenchRunner::fill(const BenchCase& test) {
+  const int32_t depth = test.n_depth;
   sequences_.clear();
   empty_.clear();
-  for (int32_t i = 0; i < n_seqs; ++i) {
-    sequences_.push_back(engine_.new_sequence(random_prompt(depth, 0), policy_));
-    if (fill_ == Fill::kPrefill || !policy_->keeps_kv()) continue;
-    // A policy that acts after the prompt needs captures of its last tokens, or of all; one that drops tokens between
-    // the layers must compute them.
-    const std::vector<CaptureRequest> needs = policy_->needs(sequences_.back()->prompt_shape());
-    const bool all = policy_->row_dropper() != nullptr || std::ranges::any_of(needs, &CaptureRequest::needs_all_rows);
-    if (all) continue;
-    fill_random(*sequences_.back(), std::max(0, depth - kSeenTokens));
+  const std::unique_ptr<Sequence> root = test.n_shared > 0 ? fill_shared(test.n_shared) : nullptr;
+  for (int32_t i = 0; i < test.n_seqs; ++i) {
+    sequences_.push_back(root != nullptr ? root->fork(policy_, {})
+                                         : engine_.new_sequence(random_prompt(depth, 0), policy_));
+    Sequence& s = *sequences_.back();
+    if (test.n_shared == depth && root != nullptr) continue;
+    if (root != nullptr) s.continue_with(random_prompt(depth, 0));
+    if (can_fill_random(s)) fill_random(s, s.n_done(), std::max(s.n_done(), depth - kSeenTokens));
   }
   if (depth == 0) return;
   compress_ms_ = run_all(sequences_, 1 + policy_->acts_after_tokens());
@@ -291,14 +319,22 @@ bool BenchRunner::has_p(const BenchCase& test) const {
 
 void BenchRunner::repeat(BenchResult& result) {
   if (has_p(result.test)) result.tokens_per_s_at_0.push_back(time_at_0(result.test));
+  const auto kv_reads = [this] {
+    KvReads sum;
+    for (const auto& s : sequences_) sum += s->kv_reads();
+    return sum;
+  };
   const auto coded_bytes_read = [this] {
     int64_t n = 0;
     for (const auto& s : sequences_) n += s->cache().coded_bytes_read();
     return n;
   };
   const int64_t before = coded_bytes_read();
+  const KvReads reads_before = kv_reads();
   result.tokens_per_s.push_back(time_once(result.test));
   result.coded_bytes_read = coded_bytes_read() - before;
+  const KvReads reads = kv_reads();
+  result.kv_reads = {.bytes = reads.bytes - reads_before.bytes, .saved = reads.saved - reads_before.saved};
   result.output_hash = last_hash_;
 }
 
@@ -326,7 +362,8 @@ void BenchRunner::finish(BenchResult& result) {
   const BenchCase& test = result.test;
   const double kv_bytes = kv_bytes_decoded(engine_, kept_depth(test, result.kept_share), test.n_gen) -
                           kv_bytes_decoded(engine_, 0, test.n_gen);
-  const double token_s = 1 / median(result.tokens_per_s_at_0) + kv_bytes / test.n_gen / (1e9 * limits.read_gb_s);
+  const double token_bytes = (kv_bytes - kv_bytes_saved(engine_, test) / test.n_seqs) / test.n_gen;
+  const double token_s = 1 / median(result.tokens_per_s_at_0) + token_bytes / (1e9 * limits.read_gb_s);
   result.p_ts = 1 / token_s;
   result.p_pct = 100.0 * median(result.tokens_per_s) / result.p_ts;
 }
@@ -346,10 +383,10 @@ std::vector<std::vector<BenchResult>> BenchRunner::run_in_turn(std::span<BenchRu
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_partition(order.begin(), order.end(), [&](size_t c) { return cases[c].n_prompt == 0; });
   LimitsProbe probe;
-  for (BenchRunner& runner : runners) runner.fill(cases[0].n_depth, cases[0].n_seqs);
+  for (BenchRunner& runner : runners) runner.fill(cases[0]);
   for (const size_t c : order) {
     const BenchCase& test = cases[c];
-    CHECK(test.n_depth == cases[0].n_depth && test.n_seqs == cases[0].n_seqs);
+    CHECK(test.n_depth == cases[0].n_depth && test.n_seqs == cases[0].n_seqs && test.n_shared == cases[0].n_shared);
     CHECK((test.n_prompt > 0) + (test.n_gen > 0) + (test.n_tiles > 0) == 1);
     for (size_t i = 0; i < runners.size(); ++i) {
       results[i][c] = runners[i].begin(test);

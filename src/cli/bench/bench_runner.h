@@ -23,6 +23,7 @@ struct BenchCase {
   int32_t width = 0, height = 0;
   int32_t n_depth = 0;
   int32_t n_seqs = 1;
+  int32_t n_shared = 0;  // first tokens of the depth whose KV all sequences have in common
 };
 
 struct BenchResult {
@@ -40,6 +41,7 @@ struct BenchResult {
   double compress_ms = 0;        // of that, per sequence: statistics, scores, compaction
   int64_t kv_bytes = 0;          // pages and tables of all sequences before the test
   int64_t coded_bytes_read = 0;  // by attention in the last repetition (KvCache::coded_bytes_read)
+  KvReads kv_reads;              // likewise (Sequence::kv_reads)
   // Decoding after a depth has the tokens/s of the same steps at depth 0, each measured just before a repetition, and
   // P: the tokens/s of a step as long as one at depth 0 plus the time of reading the depth's KV at the measured
   // bandwidth. Empty and 0: another test, or a policy that keeps no KV.
@@ -65,8 +67,10 @@ class BenchRunner {
 
  private:
   using Sequences = std::vector<std::unique_ptr<Sequence>>;
-  void fill(int32_t depth, int32_t n_seqs);
-  void fill_random(Sequence& sequence, int32_t depth);
+  void fill(const BenchCase& test);
+  void fill_random(Sequence& sequence, int32_t begin, int32_t depth);
+  bool can_fill_random(const Sequence& sequence) const;
+  std::unique_ptr<Sequence> fill_shared(int32_t n_shared);
   BenchResult begin(const BenchCase& test);
   void repeat(BenchResult& result);
   static void add_limits(BenchResult& result, const MachineLimits& before, const MachineLimits& after);
