@@ -21,6 +21,7 @@
 namespace vlcache {
 
 // Flags that every command with a model has.
+// size: a member for each flag.
 struct ModelFlags {
   std::string model_dir, tokenizer_dir;
   std::string dtype = "auto";  // auto, f32, bf16

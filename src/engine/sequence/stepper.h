@@ -47,6 +47,7 @@ class StepFailed : public Error {
 // computed. Must not throw.
 using LayersDone = FunctionRef<void(std::span<const int32_t> items, double share)>;
 
+// size: the lists of a step and of its current group, which are reused from step to step.
 class Stepper {
  public:
   // share_attention: rows of several sequences read pages together that these have in common (AttentionArgs::share).
