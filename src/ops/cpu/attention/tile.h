@@ -37,7 +37,7 @@ struct Tile {
   int head = 0;        // kv head
   int query_head = 0;  // the first of `group` query heads
   int group = 1;
-  int64_t row = 0;                // of q: the first token
+  int64_t row = 0;                // row of q of the first token
   const int32_t* rows = nullptr;  // [n_tokens] rows of q; null: from `row` on
   int n_tokens = 0;
   // Slots [0, limit(t)) exist for token t; it may be negative. It is n_seen + causal_step t, or computed from

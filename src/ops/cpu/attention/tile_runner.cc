@@ -168,7 +168,7 @@ TileSums TileRunner::shared_sums(const PlannedTile& planned, int64_t item, int64
   return {at + first_row * dp, at + o + first_row, at + o + n_rows + first_row * kLanes};
 }
 
-// Adds the sums of all items of the parts to those of the first, in order.
+// Adds the sums of the other items of the parts to the first item's, in order.
 TileSums TileRunner::merge_parts(const PlannedRows& rows) const {
   TileSums sum;
   for (const PlannedRows::Part& part : std::span(rows.parts, static_cast<size_t>(rows.n_parts))) {
