@@ -111,7 +111,7 @@ TEST_F(Templates, CountTheTokensBeforeTheFirstMessage) {
   EXPECT_EQ(user.shape_until(1).n_template, 1);
   const auto messages = nlohmann::ordered_json::parse(
       R"([{"role": "system", "content": "Be short"}, {"role": "user", "content": "What?"}])");
-  EXPECT_EQ(prompt(*e, messages).n_template, n("<s>system:"));
+  EXPECT_EQ(prompt(*e, messages).n_template, n("<s>system: "));  // the space is a token: "Be" is none after it
   EXPECT_EQ(e->prepare_raw("user: What?", {}).n_template, 0);
   EXPECT_EQ(e->prepare_tokens(user.tokens).n_template, 0);
 }
