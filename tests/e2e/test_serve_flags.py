@@ -239,7 +239,7 @@ class ServeFlags(ProgramTest):
         def answers(*flags):
             server = self.serve(*flags)
             texts = [choice["message"]["content"] for choice in self.ask(server, body)["choices"]]
-            metrics = server.answer("GET", "/metrics").text
+            metrics = server.answer("GET", "/metrics").text.decode()
             of = lambda name: float(re.search(r"vlcache:kv_%s_bytes_total{.*} (.*)" % name, metrics)[1])
             return texts, of("read"), of("shared_read")
         (on, read, saved), (off, all_read, none) = answers(), answers("--shared-attention", "off")
