@@ -149,10 +149,10 @@ void add_model_flags(const Command& command, ModelFlags& flags, const ModelFlagS
       .range(1, 1 << 20)
       .show_default();
   command
-      .add(
-          "--shared-attention", flags.shared_attention,
-          "Read KV that several requests have in common once for all of them; off: each request reads it alone, so that "
-          "the roundings of its answer do not depend on other requests")
+      .add("--shared-attention", flags.shared_attention,
+           "Read KV that several requests have in common once for all of them; off: each request reads it alone, so "
+           "that "
+           "the roundings of its answer do not depend on other requests")
       .one_of({"on", "off"})
       .show_default();
   command.add("--special-tokens-in-text", flags.special_tokens_in_text,
