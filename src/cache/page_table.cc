@@ -101,7 +101,7 @@ void PageTable::for_each_form(FunctionRef<void(PagePool& pool, int32_t page)> vi
 }
 
 int64_t PageTable::bytes() const {
-  if (!two_forms()) return n_pages_.empty() ? 0 : n_pages() * pools_.values->page_bytes();
+  if (!two_forms()) return n_pages_.empty() ? 0 : n_values_ * pools_.values->page_bytes();
   return n_values_ * pools_.values->page_bytes() + n_codes_ * pools_.codes->page_bytes();
 }
 
@@ -144,11 +144,28 @@ void PageTable::extend(int32_t head, int32_t n) {
 void PageTable::share(int32_t head, const PageForms& page, bool coded) {
   int32_t& have = n_pages_[static_cast<size_t>(head)];
   CHECK(have < stride_ && spare_[static_cast<size_t>(head)].size() == 0);
-  CHECK((coded ? page.coded : page.born) >= 0 && (page.coded < 0 || two_forms()));
+  CHECK((coded ? page.coded : page.born) >= 0 || (page.born < 0 && page.coded < 0));
+  CHECK(page.coded < 0 || two_forms());
   if (page.born >= 0) pools_.values->retain(page.born);
   if (page.coded >= 0) pools_.codes->retain(page.coded);
   set_entry(at(head, have++), page, coded);
   count(page, 1);
+}
+
+void PageTable::skip(int32_t head) {
+  int32_t& have = n_pages_[static_cast<size_t>(head)];
+  CHECK(have < stride_);
+  set_entry(at(head, have++), {}, /*coded=*/false);
+}
+
+void PageTable::drop(int32_t head, int32_t i) {
+  if (!is_held(head, i)) return;
+  const PageForms page = forms(head, i);
+  n_coded_ -= is_coded(head, i) ? 1 : 0;
+  count(page, -1);
+  set_entry(at(head, i), {}, /*coded=*/false);
+  if (page.born >= 0) pools_.values->release(page.born);
+  if (page.coded >= 0) pools_.codes->release(page.coded);
 }
 
 void PageTable::count(const PageForms& page, int64_t by) {
@@ -233,7 +250,7 @@ void PageTable::drop_codes(int32_t head, int32_t i) {
 int32_t PageTable::mark_copies(int32_t head, std::span<PageLink> links) const {
   int32_t n = 0;
   for (PageLink& link : links) {
-    CHECK(0 <= link.source && link.source < n_pages(head) && (two_forms() || !link.coded));
+    CHECK(0 <= link.source && is_held(head, link.source) && (two_forms() || !link.coded));
     const bool other_form = link.coded != is_coded(head, link.source);
     const PagePool& pool = is_coded(head, link.source) ? *pools_.codes : *pools_.values;
     CHECK(!other_form || (link.write && link.coded));
@@ -258,6 +275,7 @@ void PageTable::relink(int32_t head, const NewRow& to, FreshPages& fresh) {
     return two_forms() && old_codecs_[static_cast<size_t>(i)] == static_cast<uint8_t>(pools_.code_codec);
   };
   const auto leave = [&](int32_t i) {
+    if (old_row_[static_cast<size_t>(i)] < 0) return;
     left_.push_back({was_coded(i) ? pools_.codes : pools_.values, old_row_[static_cast<size_t>(i)]});
   };
   int32_t next = to.first, unnamed = to.first;

@@ -90,6 +90,8 @@ class PageTable {
     return n_coded_ > 0 && codecs_[at(head, i)] == static_cast<uint8_t>(pools_.code_codec);
   }
   PageForms forms(int32_t head, int32_t i) const;
+  // Whether page i is there; in the place of others a row has -1.
+  bool is_held(int32_t head, int32_t i) const { return i < n_pages(head) && pages_[at(head, i)] >= 0; }
   int32_t n_pages(int32_t head) const { return n_pages_[static_cast<size_t>(head)]; }
   int64_t n_pages() const;
   int64_t table_bytes() const;
@@ -104,8 +106,12 @@ class PageTable {
   // exhausted; the row keeps the pages it got until then.
   void extend(int32_t head, int32_t n);
   // Appends a page of another row of the same pools to a row, in the forms that are there; they are shared from now on.
-  // `coded`: the newest rows see its codes.
+  // `coded`: the newest rows see its codes. No form: the page is not held.
   void share(int32_t head, const PageForms& page, bool coded);
+  // Appends a page that is not held.
+  void skip(int32_t head);
+  // Frees page i in all its forms; the others keep their places.
+  void drop(int32_t head, int32_t i);
 
   // ---- two forms --------------------------------------------------------------------------------------------------
   // Makes room for the codes of a page of values, which are not seen yet. Returns the page; throws Error(kOutOfPages).
@@ -149,7 +155,7 @@ class PageTable {
 
   TablePools pools_;
   int32_t stride_ = 0;
-  std::vector<int32_t> pages_;          // [n_heads, stride], the first n_pages of a row are in use
+  std::vector<int32_t> pages_;          // [n_heads, stride], the first n_pages of a row are in use; -1: not held
   std::vector<uint8_t> codecs_;         // the same of their codecs; empty with one form, like the next two
   std::vector<int32_t> born_;           // values of pages whose codes are seen; -1: freed
   std::vector<int32_t> ahead_;          // codes of pages whose values are seen; -1: not made

@@ -42,7 +42,7 @@ bool PrefixLoad::pending(Deadline until) {
 
 // The records after a missed one are of no use.
 void PrefixLoad::drop_from(size_t load) {
-  const int32_t begin = loads_.front().piece.begin;
+  const int32_t begin = begin_of_loads();
   n_known_ = std::min(n_known_, loads_[load].piece.begin);
   loads_.erase(loads_.begin() + static_cast<ptrdiff_t>(load), loads_.end());
   const PrefixStore::Plan left = plan(begin, n_known_);
@@ -64,10 +64,13 @@ void PrefixLoad::keep_planned(const PrefixStore::Plan& plan) {
   loads_ = std::move(kept);
 }
 
-// How many tokens a sequence gets from memory at most, so that records join them. Where pages
-// become codes, a record begins there, and the sequence can continue.
+// How many tokens a sequence has when what comes is added.
+int32_t PrefixLoad::begin_of_loads() const { return kv_->shape().has_places() ? n_begin_ : loads_.front().piece.begin; }
+
+// How many tokens a sequence gets from memory at most, so that records join them. Where a shape has
+// places, a record begins there, and the sequence can continue.
 int32_t PrefixLoad::joins_at(int32_t n_memory) const {
-  if (!kv_->shape().has_codes()) return n_memory;
+  if (!kv_->shape().has_places()) return n_memory;
   for (auto piece = prefix_.pieces.rbegin(); piece != prefix_.pieces.rend(); ++piece) {
     if (piece->begin > n_memory) continue;
     const auto begin = std::span(prefix_.key).first(static_cast<size_t>(piece->begin));
@@ -82,9 +85,10 @@ void PrefixLoad::start_loads() {
   PrefixStore& store = *kv_->prefix_store();
   n_known_ = kv_->prefixes().n_known(prefix_.key);
   // All of the prompt comes only where a sequence can continue before its last token, too.
-  const auto n_most = static_cast<int32_t>(prefix_.key.size()) - (store.has_codes() ? 1 : 0);
+  const auto n_most = static_cast<int32_t>(prefix_.key.size()) - (store.has_places() ? 1 : 0);
+  n_begin_ = joins_at(n_known_);
   const PrefixStore::Plan plan = store.plan(
-      prefix_.pieces, [this](size_t i) { return search_.tier(i) != nullptr; }, joins_at(n_known_), n_most);
+      prefix_.pieces, [this](size_t i) { return search_.tier(i) != nullptr; }, n_begin_, n_most);
   if (plan.to.n <= n_known_) {
     if (n_known_ == 0) obstacle_ = beginning_.other_codes(store, kv_shapes(engine_->model()));
     return;
@@ -101,9 +105,9 @@ void PrefixLoad::start_loads() {
 std::string PrefixLoad::slower_than_computing(std::span<const Found> found) const {
   if (kv_->prefix_saver()->when() == PrefixSaving::kAlways) return "";
   std::map<ChainedTier*, double> load_ms;
-  int32_t n_tokens = 0;
+  const int32_t begin = kv_->shape().has_places() ? n_begin_ : found.front().piece->begin;
+  const int32_t n_tokens = found.back().piece->end - begin;
   for (const Found& f : found) {
-    n_tokens += f.piece->end - f.piece->begin;
     const double speed = f.from->worker->load_speed();
     if (speed > 0) load_ms[f.from] += static_cast<double>(kv_->prefix_store()->piece_bytes(*f.piece)) / speed;
   }
@@ -119,13 +123,13 @@ std::string PrefixLoad::slower_than_computing(std::span<const Found> found) cons
 int32_t PrefixLoad::begins_at() {
   if (loads_.empty()) return INT32_MAX;
   const int32_t n = kv_->prefixes().n_known(prefix_.key);  // another request may have cached more
-  const bool all_together = kv_->shape().has_codes();
+  const bool all_together = kv_->shape().has_places();
   std::erase_if(loads_, [&](const PrefixStore::Load& load) { return (all_together ? n_known_ : load.piece.end) <= n; });
-  return loads_.empty() ? INT32_MAX : loads_.front().piece.begin;
+  return loads_.empty() ? INT32_MAX : begin_of_loads();
 }
 
 void PrefixLoad::begin(Sequence& sequence, int32_t n_allowed) {
-  if (loads_.empty() || loads_.front().piece.begin != sequence.n_done()) return loads_.clear();
+  if (loads_.empty() || begin_of_loads() != sequence.n_done()) return loads_.clear();
   const PrefixStore::Plan allowed = plan(sequence.n_done(), n_allowed);
   keep_planned(allowed);
   if (loads_.empty()) return;
@@ -139,9 +143,12 @@ void PrefixLoad::begin(Sequence& sequence, int32_t n_allowed) {
   sequence_ = &sequence;
   filled_.assign(static_cast<size_t>(kv_->shape().n_layers()), false);
   taken_.clear();
+  int32_t n_taken = begin_of_loads();  // a token may come in several pieces
   for (const PrefixStore::Load& load : loads_) {
     ms_per_token_ = std::max(ms_per_token_, load.ms_per_token());
-    taken_.push_back({load.piece.begin, load.piece.end, std::string(load.from->tier->name())});
+    if (load.piece.end <= n_taken) continue;
+    taken_.push_back({n_taken, load.piece.end, std::string(load.from->tier->name())});
+    n_taken = load.piece.end;
   }
 }
 

@@ -65,6 +65,7 @@ class PrefixLoad final : public PageSource {
  private:
   void start_loads();
   int32_t joins_at(int32_t n_memory) const;
+  int32_t begin_of_loads() const;
   PrefixStore::Plan plan(int32_t n_begin, int32_t n_most) const;
   void keep_planned(const PrefixStore::Plan& plan);
   struct Found {
@@ -83,9 +84,10 @@ class PrefixLoad final : public PageSource {
   Deadline by_ = kNoDeadline;  // the time limit of search and loads, which begins with the first call of pending()
   bool started_ = false;
   int32_t n_known_ = 0;
+  int32_t n_begin_ = 0;  // tokens that come before loads_, where a shape has places
   std::string obstacle_;
   double ms_per_token_ = 0;
-  std::vector<PrefixStore::Load> loads_;  // consecutive pieces, which give n_known_ tokens
+  std::vector<PrefixStore::Load> loads_;  // pieces in their order, which give n_known_ tokens
   Sequence* sequence_ = nullptr;          // that loads_ are given to; null: none, or all its pages are filled
   int32_t n_given_ = 0;                   // its tokens then
   std::vector<bool> filled_;              // by layer

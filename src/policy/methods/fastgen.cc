@@ -117,11 +117,14 @@ class FastGen final : public Policy {
     const std::span<const float> sums = slots.plane(layer, head, 0);
     const int32_t n_frequent = slots_of(frequent_, step.n_tokens);
     const int32_t first_local = rule == kLocal ? step.n_tokens - slots_of(local_, step.n_prompt) : step.n_tokens;
+    const int32_t first = first_in_window(slots, layer, head);
     const auto sum = [&](int32_t i) { return sums[static_cast<size_t>(i)]; };
     // One slot is hidden in most steps, or none: a token adds less than one slot to the limit.
     while (slots.n_visible(layer, head) > n_frequent) {
       const std::span<const float> bias = slots.bias(layer, head);
-      const auto visible = [&](int32_t i) { return bias.empty() || std::isfinite(bias[static_cast<size_t>(i)]); };
+      const auto visible = [&](int32_t i) {
+        return i >= first && (bias.empty() || std::isfinite(bias[static_cast<size_t>(i)]));
+      };
       int32_t least = -1, n_better = 0;
       for (int32_t i = 0; i < n && tokens[static_cast<size_t>(i)] < first_local; ++i) {
         if (!visible(i) || keeps_token(rule, step.tokens, tokens[static_cast<size_t>(i)])) continue;
