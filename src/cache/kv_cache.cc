@@ -55,6 +55,7 @@ KvCache::KvCache(const KvCache& other)
       holds_values_(other.holds_values_),
       keeps_regular_places_(other.keeps_regular_places_),
       places_(other.places_),
+      window_places_(other.window_places_),
       window_(other.window_),
       n_sinks_(other.n_sinks_),
       n_elsewhere_(other.n_elsewhere_),

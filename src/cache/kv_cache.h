@@ -83,12 +83,15 @@ class KvCache {
   void hold_values(bool hold) { holds_values_ = hold; }
   // Another sequence may continue after n_tokens: the pages that it would see are kept from now on, of values and of
   // windowed layers, until forget_places, as long as the cache is complete.
-  void keep_place(int32_t n_tokens) { places_.push_back(n_tokens); }
+  void keep_place(int32_t n_tokens) {
+    places_.push_back(n_tokens);
+    if (window_ > 0) window_places_.push_back(n_tokens);
+  }
   // The same after every kPlaceTokens tokens; of windowed layers, after every eight windows.
   void keep_regular_places() { keeps_regular_places_ = true; }
-  // Frees the pages that were kept for places.
+  // Others have all of it in whole pages: frees the pages that were kept for places.
   void forget_places();
-  // Others have the first n_tokens: pages of windowed layers are no longer kept for places among them.
+  // Others have the first n_tokens in whole pages: of windowed layers, these are no longer kept for places.
   void forget_window_places(int32_t n_tokens);
   // The first n slots of every head are seen whatever the window (AttentionPattern): their pages stay.
   void keep_sinks(int32_t n) { n_sinks_ = n; }
@@ -238,8 +241,9 @@ class KvCache {
   int64_t capacity_;
   std::vector<Layer> layers_;
   bool in_step_ = false, holds_values_ = false, keeps_regular_places_ = false;
-  std::vector<int32_t> places_;  // from keep_place
-  int32_t window_ = 0;           // of windowed layers; 0: there is none
+  std::vector<int32_t> places_;         // from keep_place
+  std::vector<int32_t> window_places_;  // the same, of windowed layers
+  int32_t window_ = 0;                  // of windowed layers; 0: there is none
   int32_t n_sinks_ = 0;
   int32_t n_elsewhere_ = 0;   // tokens of forget_window_places
   bool was_complete_ = true;  // when pages were freed last

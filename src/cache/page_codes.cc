@@ -196,7 +196,7 @@ bool KvCache::is_kept_before_window(int32_t page) const {
   if (page < pages_for(n_sinks_)) return true;
   const auto needs = [&](int32_t place) { return held_begin(place, window_) <= page && page < pages_for(place); };
   if (page < n_elsewhere_ / kPageSlots) return false;
-  return (keeps_regular_places_ && needs(regular_place_after(page))) || std::ranges::any_of(places_, needs);
+  return (keeps_regular_places_ && needs(regular_place_after(page))) || std::ranges::any_of(window_places_, needs);
 }
 
 // Pages of a head before it are seen by no later row.

@@ -2,6 +2,7 @@
 // sequence that frees nothing, wherever it continues.
 #include "engine/engine_caches.h"
 #include "engine/engine_testing.h"
+#include "engine/page_testing.h"
 #include "engine/reuse/prefix_reuse.h"
 #include "engine/reuse/shortened_prefix.h"
 #include "store/fake_tier_testing.h"
@@ -245,10 +246,10 @@ TEST_P(WindowedPrefix, PoliciesKeepTheSame) {
   for (const std::string_view policy :
        {"snapkv+uniform/h2o", "h2o+ada_head/tova", "knorm+pyramid", "key_diff+uniform/scissorhands",
         "expected_attention+uniform/refresh:every=8", "tova+uniform/streaming", "pointer@draft+uniform",
-        "am:on=replay+uniform", "keyformer+uniform/keyformer", "per_error", "fastgen", "streaming:window=150",
+        "am:on=replay+uniform", "keyformer+uniform/keyformer", "snapkv+per_error", "fastgen", "streaming:window=150",
         "zipcache_score+global/periodic:every=8", "scissorhands+zigzag", "kvzip+uniform"}) {
     SCOPED_TRACE(policy);
-    const std::string_view budget = policy == "per_error"                                    ? "error=0.2"
+    const std::string_view budget = policy == "snapkv+per_error"                             ? "error=0.2"
                                     : policy == "fastgen" || policy.starts_with("streaming") ? ""
                                                                                              : "0.1";
     std::vector<std::vector<float>> logits;
@@ -273,6 +274,40 @@ INSTANTIATE_TEST_SUITE_P(Models, WindowedPrefix,
                          [](const auto& info) {
                            return std::string(info.param.model_type) + (info.param.codec ? "_int8" : "");
                          });
+
+TEST(WindowedFixtures, AnswerAsIfNothingWasFreed) {
+  for (const char* name : {"mistral-window", "qwen2-window"}) {
+    SCOPED_TRACE(name);
+    const auto engine = load_fixture_engine(name, /*prefill_chunk=*/64);
+    std::vector<int32_t> tokens = random_tokens(450);
+    const auto s = make_sequence(*engine, tokens), whole = make_sequence(*engine, tokens);
+    const std::vector<float> logits = compute(*engine, *whole, 450);
+    expect_close(compute(*engine, *s, 64), logits);
+    EXPECT_FALSE(s->cache().holds(1, 0, 0));
+    const GenerateResult first = generate(*engine, prefix_request(*engine, tokens));
+    const GenerateResult again = generate(*engine, prefix_request(*engine, tokens));
+    EXPECT_EQ(ids_of(first)[0], std::ranges::max_element(logits) - logits.begin());
+    EXPECT_EQ(ids_of(first), ids_of(again));
+    EXPECT_EQ(again.cache.n_prefix_tokens, 449);
+  }
+}
+
+// Five of six layers have a window of 1,024.
+TEST(WindowedFixtures, HoldAFifthOfALongContext) {
+  Json config = parse_json(
+      R"({"vocab_size": 61, "hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2,
+    "num_key_value_heads": 2, "head_dim": 16, "torch_dtype": "float32", "num_hidden_layers": 6,
+    "max_position_embeddings": 40000, "use_sliding_window": true, "max_window_layers": 1, "model_type": "qwen2",
+    "sliding_window": 1024})",
+      "test");
+  const auto bytes = [&] {
+    const auto engine = Engine::random(parse_model_config(config, "test"), {.backend = "ref"}, /*seed=*/5);
+    return static_cast<double>(engine->kv_bytes(32768));
+  };
+  const double windowed = bytes();
+  config["use_sliding_window"] = false;
+  EXPECT_LE(windowed / bytes(), 0.21);
+}
 
 }  // namespace
 }  // namespace vlcache
