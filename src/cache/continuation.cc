@@ -21,7 +21,7 @@ struct FormRuns {
 
 Continuation continuation_place(int32_t n_most, int32_t window, FunctionRef<CachedForms(int32_t page)> forms) {
   const int32_t n_pages = n_most > 0 ? pages_for(n_most) : 0;
-  std::vector<FormRuns> all(static_cast<size_t>(n_pages) + 1), windowed(all.size());  // of the pages before
+  std::vector<FormRuns> all(static_cast<size_t>(n_pages) + 1), windowed(all.size());  // up to a page
   int32_t n_codes = 1;     // pages [1, n_codes) are there as codes
   bool has_first = false;  // the first page of windowed layers
   for (int32_t page = 0; page < n_pages; ++page) {

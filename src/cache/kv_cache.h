@@ -242,8 +242,8 @@ class KvCache {
   std::vector<Layer> layers_;
   bool in_step_ = false, holds_values_ = false, keeps_regular_places_ = false;
   std::vector<int32_t> places_;         // from keep_place
-  std::vector<int32_t> window_places_;  // the same, of windowed layers
-  int32_t window_ = 0;                  // of windowed layers; 0: there is none
+  std::vector<int32_t> window_places_;  // windowed layers keep these, too
+  int32_t window_ = 0;                  // largest window; 0: no layer has one
   int32_t n_sinks_ = 0;
   int32_t n_elsewhere_ = 0;   // tokens of forget_window_places
   bool was_complete_ = true;  // when pages were freed last

@@ -288,7 +288,7 @@ std::vector<KvCodec> kv_codecs(const Found& found) {
   return codecs;
 }
 
-// The share of kv_bytes() that a token beyond the sliding windows takes: layers with one hold no more then.
+// The share of kv_bytes() of a token beyond the sliding windows: layers with one hold no more then.
 double share_beyond_windows(const Found& found) {
   double all = 0, beyond = 0;
   for (const TextLayer& layer : found.config.text.layers) {

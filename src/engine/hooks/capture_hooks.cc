@@ -193,7 +193,7 @@ void CaptureHooks::keep_window(int layer_index, const Observed& observed, int64_
   copy_queries(window, observed);
 }
 
-// Keeps the queries of `window` tokens, evenly spread over those that are repeated.
+// Keeps the queries of `window` tokens, evenly spread over the repeated ones.
 void CaptureHooks::keep_replayed(int layer_index, const Observed& observed, int64_t n_old) {
   LayerCapture& layer = capture_.layers[static_cast<size_t>(layer_index)];
   Window& window = windows_[static_cast<size_t>(layer_index)];

@@ -125,7 +125,7 @@ void move_layer(Backend& backend, const KvCache& from, int32_t layer, int32_t fi
 bool has_window(const KvCache& longer, const Overlap& overlap) {
   const int32_t window = longer.shape().largest_window(), n = overlap.n_same + overlap.n_moved;
   if (window == 0) return true;
-  const auto held = [&](int32_t token) {  // of the shorter one
+  const auto held = [&](int32_t token) {  // a token index of the shorter one
     const int32_t source = token < overlap.n_same ? token : token - overlap.n_same + overlap.from;
     for (int32_t layer = 0; layer < longer.shape().n_layers(); ++layer) {
       if (longer.shape().n_own_heads(layer) > 0 && !longer.holds(layer, 0, source)) return false;

@@ -1,5 +1,5 @@
-// Engines whose layers, or some of them, have a sliding window: they free what it has passed. Answers are those of a
-// sequence that frees nothing, wherever it continues.
+// Engines with layers that have a sliding window and free the pages before it. Answers equal a computation in one step,
+// which frees nothing, wherever a sequence continues.
 #include "engine/engine_caches.h"
 #include "engine/engine_testing.h"
 #include "engine/page_testing.h"
@@ -96,7 +96,7 @@ TEST_P(WindowedPrefix, FreesWhatNoLaterTokenSees) {
   }
 }
 
-// A fork shares what is held; both go on by themselves.
+// A fork shares what is held; both continue alone.
 TEST_P(WindowedPrefix, ForksGoOn) {
   const auto engine = start();
   const std::vector<int32_t> tokens = random_tokens(700);
@@ -140,7 +140,7 @@ TEST_P(WindowedPrefix, HasRegularPlaces) {
   expect_no_page_lost(*engine);
 }
 
-// A conversation whose prompt is edited far back, and one that goes on.
+// A conversation whose first message is edited after two turns.
 TEST_P(WindowedPrefix, FiveTurnsOfChat) {
   const auto engine = start();
   std::vector<int32_t> tokens = random_tokens(400, 1);

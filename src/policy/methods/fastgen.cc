@@ -122,15 +122,13 @@ class FastGen final : public Policy {
     // One slot is hidden in most steps, or none: a token adds less than one slot to the limit.
     while (slots.n_visible(layer, head) > n_frequent) {
       const std::span<const float> bias = slots.bias(layer, head);
-      const auto visible = [&](int32_t i) {
-        return i >= first && (bias.empty() || std::isfinite(bias[static_cast<size_t>(i)]));
-      };
+      const auto visible = [&](int32_t i) { return bias.empty() || std::isfinite(bias[static_cast<size_t>(i)]); };
       int32_t least = -1, n_better = 0;
-      for (int32_t i = 0; i < n && tokens[static_cast<size_t>(i)] < first_local; ++i) {
+      for (int32_t i = first; i < n && tokens[static_cast<size_t>(i)] < first_local; ++i) {
         if (!visible(i) || keeps_token(rule, step.tokens, tokens[static_cast<size_t>(i)])) continue;
         if (least < 0 || sum(i) < sum(least)) least = i;
       }
-      for (int32_t i = 0; least >= 0 && i < n; ++i) {
+      for (int32_t i = first; least >= 0 && i < n; ++i) {
         n_better += visible(i) && (sum(i) > sum(least) || (sum(i) == sum(least) && i > least));
       }
       if (n_better < n_frequent || std::isinf(sum(least))) return;

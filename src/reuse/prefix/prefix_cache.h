@@ -166,7 +166,7 @@ class PrefixCache final : public CacheBudget::Member, public PageReserve {
         return (has_values || has_codes ? fixed : 0) + (has_values ? values : 0) + (has_codes ? codes : 0);
       }
     };
-    FormBytes all_, windowed_;        // of layers that keep all pages, of windowed ones
+    FormBytes all_, windowed_;        // layers that keep all pages, windowed layers
     std::vector<PageForms> pages_;    // [n_groups, n_columns]
     std::vector<CachedForms> forms_;  // [n_groups]
     std::vector<int32_t> references_, free_;

@@ -37,7 +37,7 @@ class PrefixStore {
     std::vector<Sha256Digest> images;  // image_keys of the images that its KV depends on
     int32_t images_end = 0;            // where the last of them ends, rounded down to pages
     bool codes = false;                // its pages are codes, except the first page of the prefix
-    bool windowed = false;             // of the windowed layers; else of the others
+    bool windowed = false;             // KV of the windowed layers; else of the others
 
     int32_t begin_page() const { return begin / kPageSlots; }
     int32_t end_page() const { return pages_for(end); }
@@ -158,7 +158,7 @@ class PrefixStore {
   TierChain& chain_;
   ModelFingerprint model_;
   KvShape shape_;
-  int32_t window_;              // of the windowed layers; 0: there is none
+  int32_t window_;              // largest window; 0: no layer has one
   std::vector<bool> windowed_;  // [n_layers]
   bool has_others_ = false;     // layers with KV and without a window
   std::string layout_, codes_layout_, old_layout_;
