@@ -68,6 +68,13 @@ struct KvShape {
     }
     return largest;
   }
+  // Whether no layer keeps all pages of a sequence.
+  bool all_windowed() const {
+    for (int32_t l = 0; l < n_layers(); ++l) {
+      if (n_own_heads(l) > 0 && !is_windowed(l)) return false;
+    }
+    return largest_window() > 0;
+  }
   // Whether a sequence can continue with another's KV at certain places only (cache/continuation.h).
   bool has_places() const { return has_codes() || largest_window() > 0; }
   // The layer that holds K and V of `layer`: itself, or the one that it shares.

@@ -183,11 +183,14 @@ void KvCache::end_step() {
   free_passed();
 }
 
-// A regular place of windowed layers, the first after a page.
+// A regular place of windowed layers, the first after a page: every eight windows. A place keeps four pages beside its
+// window, so that short windows have fewer places: at most a quarter of the pages stay. A place is where a record ends
+// and, with codes, where values are kept.
 int32_t KvCache::regular_place_after(int32_t page) const {
-  constexpr int32_t kWindows = 8;
-  const int32_t step = shape_.has_codes() ? kPlaceTokens : kPageSlots;  // values stay at some of their places
-  const int32_t tokens = (std::max(kWindows * window_, kPlaceTokens) + step - 1) / step * step;
+  constexpr int32_t kWindows = 8, kKeptShare = 4;
+  const int32_t step = shape_.has_codes() ? kPlaceTokens : kCodedBlockPages * kPageSlots;
+  const int32_t most_kept = window_ + kPagesBeforeWindow * kPageSlots;
+  const int32_t tokens = (std::max(kWindows * window_, kKeptShare * most_kept) + step - 1) / step * step;
   return (page * kPageSlots / tokens + 1) * tokens;
 }
 

@@ -353,7 +353,7 @@ void describe_costs(const Found& found, int64_t rows) {
                                   : ""));
   }
   if (const double share = share_beyond_windows(found); share < 1) {
-    line("", format("%.0f %% of that for tokens beyond the sliding window: layers with one free what it has passed",
+    line("", format("%.0f %% of that for tokens beyond the sliding window: layers with one free the pages before it",
                     100 * share));
   }
   line("workspace", bytes(workspace_bytes(found, rows)) + " for steps of " + std::to_string(rows) + " rows in " +

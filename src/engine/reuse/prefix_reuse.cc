@@ -167,10 +167,11 @@ ExactPrefix exact_prefix(Engine& engine, const KnownPrompt& prompt) {
   return {key_of(kv.prefixes(), parts), pieces_of(*kv.prefix_store(), parts)};
 }
 
-PrefixBeginning::PrefixBeginning(const KnownPrompt& prompt) : images_(images_of(prompt.images)), salt_(prompt.salt) {
-  constexpr size_t kMost = PrefixStore::kRecordPages * kPageSlots;
+PrefixBeginning::PrefixBeginning(const KnownPrompt& prompt, const KvShape& shape)
+    : images_(images_of(prompt.images)), salt_(prompt.salt) {
+  const size_t most = shape.all_windowed() ? prompt.tokens.size() : size_t{PrefixStore::kRecordPages} * kPageSlots;
   const std::vector<Sha256Digest> keys = keys_of(prompt.images);
-  elements_ = digests_of({prompt.tokens.first(std::min(prompt.tokens.size(), kMost)), prompt.images, keys, salt_});
+  elements_ = digests_of({prompt.tokens.first(std::min(prompt.tokens.size(), most)), prompt.images, keys, salt_});
 }
 
 std::string PrefixBeginning::other_codes(PrefixStore& store, std::span<const KvShape> shapes) const {

@@ -59,11 +59,12 @@ struct ExactPrefix {
 inline constexpr int32_t kFewestStored = kPageSlots;
 ExactPrefix exact_prefix(Engine& engine, const KnownPrompt& prompt);
 
-// The first tokens of a prompt, by which tiers are asked for KV that was computed with other codes.
+// The tokens of a prompt by which tiers are asked for KV that was computed with other codes: the first ones, or all of
+// them where every layer has a window, as tiers lack the first pages then.
 class PrefixBeginning {
  public:
   PrefixBeginning() = default;
-  explicit PrefixBeginning(const KnownPrompt& prompt);
+  PrefixBeginning(const KnownPrompt& prompt, const KvShape& shape);
   // PrefixStore::other_codes().
   std::string other_codes(PrefixStore& store, std::span<const KvShape> shapes) const;
 

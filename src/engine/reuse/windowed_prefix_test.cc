@@ -1,5 +1,7 @@
 // Engines with layers that have a sliding window and free the pages before it. Answers equal a computation in one step,
 // which frees nothing, wherever a sequence continues.
+#include <set>
+
 #include "engine/engine_caches.h"
 #include "engine/engine_testing.h"
 #include "engine/page_testing.h"
@@ -17,16 +19,25 @@ struct WindowedModel {
   std::optional<KvCodec> codec;
 };
 
+// Two layers; `window`: a number, or null for none.
+ModelConfig two_layers(std::string_view model_type, const Json& window) {
+  Json config = parse_json(
+      R"({"vocab_size": 61, "hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2,
+    "num_key_value_heads": 2, "head_dim": 16, "torch_dtype": "float32", "num_hidden_layers": 2,
+    "max_position_embeddings": 8192, "use_sliding_window": true, "max_window_layers": 1})",
+      "test");
+  config["model_type"] = model_type;
+  config["sliding_window"] = window;
+  if (model_type.ends_with("_vl_text")) config["rope_scaling"] = {{"mrope_section", {2, 3, 3}}};
+  return parse_model_config(config, "test");
+}
+std::unique_ptr<Engine> two_layer_engine(std::string_view model_type, const Json& window = kSlidingWindow) {
+  return Engine::random(two_layers(model_type, window), {.backend = "ref", .kv_memory_bytes = 64 << 20}, /*seed=*/5);
+}
+
 class WindowedPrefix : public testing::TestWithParam<WindowedModel> {
  protected:
   std::unique_ptr<Engine> start(int64_t kv_bytes = 64 << 20, int32_t chunk = 128) const {
-    Json config = parse_json(
-        R"({"vocab_size": 61, "hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2,
-      "num_key_value_heads": 2, "head_dim": 16, "torch_dtype": "float32", "num_hidden_layers": 2,
-      "max_position_embeddings": 8192, "use_sliding_window": true, "max_window_layers": 1})",
-        "test");
-    config["model_type"] = GetParam().model_type;
-    config["sliding_window"] = kSlidingWindow;
     EngineOptions options;
     options.backend = "ref";
     options.kv_memory_bytes = kv_bytes;
@@ -35,7 +46,7 @@ class WindowedPrefix : public testing::TestWithParam<WindowedModel> {
     options.prefill_chunk = chunk;
     options.tiers = {tier_};
     options.save_prefixes = saving_;
-    return Engine::random(parse_model_config(config, "test"), options, /*seed=*/5);
+    return Engine::random(two_layers(GetParam().model_type, kSlidingWindow), options, /*seed=*/5);
   }
   static std::vector<int32_t> prompt(int32_t n, int32_t n_common, uint32_t seed) {
     std::vector<int32_t> tokens = random_tokens(n_common, 1);
@@ -61,7 +72,21 @@ class WindowedPrefix : public testing::TestWithParam<WindowedModel> {
   bool all_windowed() const { return GetParam().model_type == "mistral"; }
   bool coded() const { return GetParam().codec.has_value(); }
 
-  const std::shared_ptr<FakeTier> tier_ = std::make_shared<FakeTier>(nullptr, "fake", /*near=*/true);
+  // Windowed records of tokens after `begin` are damaged from now on.
+  void damage(Engine& engine, const std::vector<int32_t>& tokens, int32_t begin) {
+    const Prompt prompt = engine.prepare_tokens(tokens);
+    const std::vector<TokenInfo> infos = prompt.token_infos();
+    for (const auto& piece : exact_prefix(engine, {infos, {}, std::nullopt, engine.kv_codec()}).pieces) {
+      if (piece.windowed && piece.end > begin) damaged_.insert("open " + std::to_string(piece.key.content[0]));
+    }
+  }
+
+  std::set<std::string> damaged_;  // calls of the tier that fail
+  const std::shared_ptr<FakeTier> tier_ = std::make_shared<FakeTier>(
+      [this](const std::string& call) {
+        if (damaged_.contains(call)) throw Error(ErrorCode::kIo, "damaged");
+      },
+      "fake", /*near=*/true);
   PrefixSaving saving_ = PrefixSaving::kAuto;
 };
 
@@ -96,7 +121,7 @@ TEST_P(WindowedPrefix, FreesWhatNoLaterTokenSees) {
   }
 }
 
-// A fork shares what is held; both continue alone.
+// A fork shares the held pages; both continue alone.
 TEST_P(WindowedPrefix, ForksGoOn) {
   const auto engine = start();
   const std::vector<int32_t> tokens = random_tokens(700);
@@ -131,12 +156,12 @@ TEST_P(WindowedPrefix, FromTheThirdPromptOnAllThatIsSharedIsReused) {
   expect_no_page_lost(*engine);
 }
 
-// After every eight windows, 2,048 tokens at least.
+// Four times what a place of so short a window keeps.
 TEST_P(WindowedPrefix, HasRegularPlaces) {
   if (coded()) return;  // as above, and slow
   const auto engine = start(64 << 20, 512);
-  generate(*engine, prefix_request(*engine, prompt(2500, 2400, 2)));
-  EXPECT_EQ(generate(*engine, prefix_request(*engine, prompt(2300, 2200, 3))).cache.n_prefix_tokens, 2048);
+  generate(*engine, prefix_request(*engine, prompt(1800, 1700, 2)));
+  EXPECT_EQ(generate(*engine, prefix_request(*engine, prompt(1700, 1600, 3))).cache.n_prefix_tokens, 1536);
   expect_no_page_lost(*engine);
 }
 
@@ -214,6 +239,26 @@ TEST_P(WindowedPrefix, TiersContinueWhatMemoryHas) {
   }
 }
 
+// A damaged record of windowed layers shortens the prefix; the window of the place before it has other records.
+TEST_P(WindowedPrefix, ADamagedRecordShortensThePrefix) {
+  if (coded()) return;  // no place before 2,048 tokens
+  const std::vector<int32_t> tokens = random_tokens(1900, 1);
+  {
+    const auto engine = start(64 << 20, 512);
+    generate(*engine, prefix_request(*engine, tokens));
+    engine->kv().save_prefixes(kNoDeadline);
+  }
+  saving_ = PrefixSaving::kAlways;
+  for (const auto& [begin, n_expected] : {std::pair{1856, 1856}, {1536, 1536}}) {
+    const auto engine = start(64 << 20, 512);
+    damage(*engine, tokens, begin);
+    const GenerateResult found = ask(*engine, tokens);
+    EXPECT_EQ(found.cache.n_prefix_tokens, n_expected);
+    EXPECT_EQ(found.cache.prefix_sources.at("fake"), n_expected);
+    expect_no_page_lost(*engine);
+  }
+}
+
 TEST_P(WindowedPrefix, SessionsComeBack) {
   const std::vector<int32_t> tokens = random_tokens(800, 1), question = random_tokens(50, 2);
   PrefixTokens stored;
@@ -244,7 +289,7 @@ TEST_P(WindowedPrefix, PoliciesKeepTheSame) {
   const auto engine = start();
   const std::vector<int32_t> tokens = random_tokens(460, 3);
   for (const std::string_view policy :
-       {"snapkv+uniform/h2o", "h2o+ada_head/tova", "knorm+pyramid", "key_diff+uniform/scissorhands",
+       {"", "snapkv+uniform/h2o", "h2o+ada_head/tova", "knorm+pyramid", "key_diff+uniform/scissorhands",
         "expected_attention+uniform/refresh:every=8", "tova+uniform/streaming", "pointer@draft+uniform",
         "am:on=replay+uniform", "keyformer+uniform/keyformer", "snapkv+per_error", "fastgen", "streaming:window=150",
         "zipcache_score+global/periodic:every=8", "scissorhands+zigzag", "kvzip+uniform"}) {
@@ -290,6 +335,27 @@ TEST(WindowedFixtures, AnswerAsIfNothingWasFreed) {
     EXPECT_EQ(ids_of(first), ids_of(again));
     EXPECT_EQ(again.cache.n_prefix_tokens, 449);
   }
+}
+
+// M-RoPE: windows count tokens, not positions.
+TEST(WindowedMRope, AnswersAsIfNothingWasFreed) {
+  const auto engine = two_layer_engine("qwen2_5_vl_text");
+  const Prompt prompt = with_image(*engine, 700, 30, 250);
+  const auto pieces = engine->new_sequence(prompt, parse_policy("full")),
+             whole = engine->new_sequence(prompt, parse_policy("full"));
+  expect_close(compute(*engine, *pieces, 70), compute(*engine, *whole, 700));
+  EXPECT_FALSE(pieces->cache().holds(1, 0, 0));
+  EXPECT_EQ(pieces->n_visible(1, 0), kSlidingWindow - 1);
+}
+
+// No page leaves a window longer than all sequences.
+TEST(LongWindow, FreesNothing) {
+  const auto window = two_layer_engine("mistral", 1 << 24), none = two_layer_engine("mistral", nullptr);
+  const auto a = make_sequence(*window, random_tokens(500)), b = make_sequence(*none, random_tokens(500));
+  EXPECT_EQ(compute(*window, *a, 64), compute(*none, *b, 64));
+  EXPECT_EQ(a->cache().bytes(), b->cache().bytes());
+  EXPECT_EQ(window->kv_bytes(5000), none->kv_bytes(5000));
+  EXPECT_EQ(a->n_visible(0, 0), 500);
 }
 
 // Five of six layers have a window of 1,024.

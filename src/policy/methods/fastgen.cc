@@ -115,9 +115,8 @@ class FastGen final : public Policy {
       return stays ? void() : slots.hide(layer, head, n - 1);
     }
     const std::span<const float> sums = slots.plane(layer, head, 0);
-    const int32_t n_frequent = slots_of(frequent_, step.n_tokens);
+    const int32_t n_frequent = slots_of(frequent_, step.n_tokens), first = first_in_window(slots, layer, head);
     const int32_t first_local = rule == kLocal ? step.n_tokens - slots_of(local_, step.n_prompt) : step.n_tokens;
-    const int32_t first = first_in_window(slots, layer, head);
     const auto sum = [&](int32_t i) { return sums[static_cast<size_t>(i)]; };
     // One slot is hidden in most steps, or none: a token adds less than one slot to the limit.
     while (slots.n_visible(layer, head) > n_frequent) {

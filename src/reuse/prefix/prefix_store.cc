@@ -93,10 +93,10 @@ PrefixStore::PrefixStore(TierChain& chain, const ModelFingerprint& model, const 
       model_(model),
       shape_(shape),
       window_(shape.largest_window()),
+      has_others_(!shape.all_windowed()),
       old_layout_("pages1 " + kv_layout(shape)) {
   for (int32_t layer = 0; layer < shape.n_layers(); ++layer) {
     windowed_.push_back(shape.is_windowed(layer));
-    has_others_ = has_others_ || (shape.n_own_heads(layer) > 0 && !windowed_.back());
   }
   const int format = window_ > 0 ? kWindowFormat : shape.has_codes() ? kCodesFormat : kPageFormat;
   const std::string layout = kv_layout(shape) + (window_ > 0 ? " window " + std::to_string(window_) : "");
@@ -158,9 +158,10 @@ std::string PrefixStore::other_codes(std::span<const Sha256Digest> elements, std
                                      const std::optional<Sha256Digest>& salt, std::span<const KvShape> shapes) {
   for (const KvShape& shape : shapes) {
     if (kv_layout(shape) == kv_layout(shape_)) continue;
-    const std::vector<Piece> first = PrefixStore(chain_, model_, shape).pieces(elements, images, salt);
-    const int32_t end = first.empty() ? 0 : first[0].end;
-    for (const Piece& piece : first) {
+    const std::vector<Piece> pieces = PrefixStore(chain_, model_, shape).pieces(elements, images, salt);
+    // Where every layer has a window, tiers may lack the first pages.
+    const int32_t end = pieces.empty() ? 0 : shape.all_windowed() ? pieces.back().end : pieces[0].end;
+    for (const Piece& piece : pieces) {
       if (piece.end > end || !is_near(piece)) continue;
       return shape.has_codes()
                  ? "the prompt's beginning is stored, but computed with KV codec " +

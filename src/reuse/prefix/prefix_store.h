@@ -160,7 +160,7 @@ class PrefixStore {
   KvShape shape_;
   int32_t window_;              // largest window; 0: no layer has one
   std::vector<bool> windowed_;  // [n_layers]
-  bool has_others_ = false;     // layers with KV and without a window
+  bool has_others_;             // layers without a window
   std::string layout_, codes_layout_, old_layout_;
   std::vector<TablePools> pools_;  // [n_layers]
 };
