@@ -128,13 +128,20 @@ void PageTable::for_each_page(FunctionRef<void(const PagePool& pool, int32_t pag
   for (const PageRun& run : spare_codes_) visit_run(*pools_.codes, run);
 }
 
+// Half as many pages as a row holds before page `end`, up to a run: few where it has freed pages before a window.
+int32_t PageTable::run_ahead(int32_t head, int32_t end) const {
+  int32_t n_held = 0;
+  while (n_held < std::min(end, 2 * kMaxRun) && is_held(head, end - 1 - n_held)) ++n_held;
+  return n_held / 2;
+}
+
 void PageTable::extend(int32_t head, int32_t n) {
   CHECK(n <= stride_);
   int32_t& have = n_pages_[static_cast<size_t>(head)];
   PageRun& spare = spare_[static_cast<size_t>(head)];
   while (have < n) {
     // Pages that will become codes are few at a time: none of their pages of values lie idle.
-    const int32_t ahead = two_forms() ? 1 : std::min(kMaxRun, have / 2);
+    const int32_t ahead = two_forms() ? 1 : run_ahead(head, have);
     if (spare.size() == 0) spare = pools_.values->allocate_run(std::max(n - have, ahead));
     set_entry(at(head, have++), {.born = spare.begin++}, /*coded=*/false);
     ++n_values_;
@@ -213,7 +220,7 @@ int32_t PageTable::add_codes(int32_t head, int32_t i) {
   CHECK(two_forms() && i < n_pages(head) && !is_coded(head, i));
   if (ahead_[entry] >= 0) return ahead_[entry];
   PageRun& spare = spare_codes_[static_cast<size_t>(head)];
-  if (spare.size() == 0) spare = pools_.codes->allocate_run(std::clamp(i / 2, 1, kMaxRun));
+  if (spare.size() == 0) spare = pools_.codes->allocate_run(std::max(1, run_ahead(head, i)));
   ++n_codes_;
   return ahead_[entry] = spare.begin++;
 }

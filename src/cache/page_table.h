@@ -152,6 +152,7 @@ class PageTable {
   void for_each_form(FunctionRef<void(PagePool& pool, int32_t page)> visit) const;
   void set_entry(size_t entry, const PageForms& page, bool coded);
   void count(const PageForms& page, int64_t by);
+  int32_t run_ahead(int32_t head, int32_t end) const;
 
   TablePools pools_;
   int32_t stride_ = 0;
