@@ -101,8 +101,8 @@ struct AttentionArgs {
   bool share = false;
 };
 
-// Bytes of the pages that the newest row of a sequence sees, in the forms in which it sees them; with a window, of a
-// view without slot_pos those within it and the sinks'.
+// Bytes of the pages that the newest row of a sequence sees, in the forms in which it sees them; with a window, the
+// pages within it and the sinks', or all that a view with slot_pos holds.
 int64_t seen_page_bytes(const AttentionSeq& seq, const AttentionArgs& args);
 
 // Sums over the attention of a group of queries, for policies. A = softmax over the slots each query sees. Which

@@ -5,6 +5,7 @@
 #include "engine/engine_caches.h"
 #include "engine/engine_testing.h"
 #include "engine/page_testing.h"
+#include "engine/reuse/prefix_load.h"
 #include "engine/reuse/prefix_reuse.h"
 #include "engine/reuse/shortened_prefix.h"
 #include "store/fake_tier_testing.h"
@@ -46,6 +47,7 @@ class WindowedPrefix : public testing::TestWithParam<WindowedModel> {
     options.prefill_chunk = chunk;
     options.tiers = {tier_};
     options.save_prefixes = saving_;
+    options.cache_deadline_ms = deadline_ms_;
     return Engine::random(two_layers(GetParam().model_type, kSlidingWindow), options, /*seed=*/5);
   }
   static std::vector<int32_t> prompt(int32_t n, int32_t n_common, uint32_t seed) {
@@ -72,21 +74,24 @@ class WindowedPrefix : public testing::TestWithParam<WindowedModel> {
   bool all_windowed() const { return GetParam().model_type == "mistral"; }
   bool coded() const { return GetParam().codec.has_value(); }
 
-  // Windowed records of tokens after `begin` are damaged from now on.
-  void damage(Engine& engine, const std::vector<int32_t>& tokens, int32_t begin) {
-    const Prompt prompt = engine.prepare_tokens(tokens);
-    const std::vector<TokenInfo> infos = prompt.token_infos();
-    for (const auto& piece : exact_prefix(engine, {infos, {}, std::nullopt, engine.kv_codec()}).pieces) {
-      if (piece.windowed && piece.end > begin) damaged_.insert("open " + std::to_string(piece.key.content[0]));
+  // The tier's calls that open windowed records of tokens after `begin`.
+  static std::set<std::string> windowed_records(Engine& engine, std::span<const TokenInfo> tokens, int32_t begin) {
+    std::set<std::string> calls;
+    for (const auto& piece : exact_prefix(engine, {tokens, {}, std::nullopt, engine.kv_codec()}).pieces) {
+      if (piece.windowed && piece.end > begin) calls.insert("open " + std::to_string(piece.key.content[0]));
     }
+    return calls;
   }
 
-  std::set<std::string> damaged_;  // calls of the tier that fail
+  std::set<std::string> damaged_, late_;  // calls of the tier
+  Gate late_calls_;
   const std::shared_ptr<FakeTier> tier_ = std::make_shared<FakeTier>(
       [this](const std::string& call) {
         if (damaged_.contains(call)) throw Error(ErrorCode::kIo, "damaged");
+        if (late_.contains(call)) late_calls_.pass();
       },
       "fake", /*near=*/true);
+  double deadline_ms_ = 5000;
   PrefixSaving saving_ = PrefixSaving::kAuto;
 };
 
@@ -239,8 +244,8 @@ TEST_P(WindowedPrefix, TiersContinueWhatMemoryHas) {
   }
 }
 
-// A damaged record of windowed layers shortens the prefix; the window of the place before it has other records.
-TEST_P(WindowedPrefix, ADamagedRecordShortensThePrefix) {
+// A damaged or late record of windowed layers shortens the prefix; the window of the place before it has other records.
+TEST_P(WindowedPrefix, AMissedRecordShortensThePrefix) {
   if (coded()) return;  // no place before 2,048 tokens
   const std::vector<int32_t> tokens = random_tokens(1900, 1);
   {
@@ -251,12 +256,21 @@ TEST_P(WindowedPrefix, ADamagedRecordShortensThePrefix) {
   saving_ = PrefixSaving::kAlways;
   for (const auto& [begin, n_expected] : {std::pair{1856, 1856}, {1536, 1536}}) {
     const auto engine = start(64 << 20, 512);
-    damage(*engine, tokens, begin);
+    damaged_ = windowed_records(*engine, engine->prepare_tokens(tokens).token_infos(), begin);
     const GenerateResult found = ask(*engine, tokens);
     EXPECT_EQ(found.cache.n_prefix_tokens, n_expected);
     EXPECT_EQ(found.cache.prefix_sources.at("fake"), n_expected);
     expect_no_page_lost(*engine);
   }
+  deadline_ms_ = 800;
+  const auto engine = start(64 << 20, 512);
+  const std::vector<TokenInfo> infos = engine->prepare_tokens(tokens).token_infos();
+  damaged_.clear(), late_ = windowed_records(*engine, infos, 1536);
+  PrefixLoad load(*engine, {infos, {}, std::nullopt, engine->kv_codec()});
+  EXPECT_TRUE(load.pending(Clock::now() + std::chrono::milliseconds(1000)));
+  late_calls_.open();
+  EXPECT_FALSE(load.pending(kNoDeadline));
+  EXPECT_EQ(load.n_known(), 1536);
 }
 
 TEST_P(WindowedPrefix, SessionsComeBack) {
