@@ -5,7 +5,6 @@
 // is a share of the prompt, frequent slots are one of all tokens so far.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "policy/registry.h"
 
@@ -69,8 +68,8 @@ class FastGen final : public Policy {
     const float *sums = seen.all_sums.row<float>(head), *band = seen.band_sums.row<float>(head);
     const int32_t n = in.prompt.n_tokens;
     std::vector<float> scores(tokens.size(), -INFINITY);
-    const double total = std::accumulate(sums, sums + tokens.size(), 0.0);
-    for (const int32_t i : lasting) scores[static_cast<size_t>(i)] = sums[i];
+    double total = 0;
+    for (const int32_t i : lasting) total += scores[static_cast<size_t>(i)] = sums[i];
     std::vector<bool> kept(tokens.size(), false);
     Rule rule = kSpecial;
     for (; rule < kFull; rule = static_cast<Rule>(rule + 1)) {
@@ -78,7 +77,8 @@ class FastGen final : public Policy {
         for (const int32_t i : select_slots(scores, slots_of(frequent_, n), {})) kept[static_cast<size_t>(i)] = true;
       }
       double lost = 0;
-      for (size_t i = 0; i < tokens.size(); ++i) {
+      for (const int32_t slot : lasting) {
+        const auto i = static_cast<size_t>(slot);
         kept[i] = kept[i] || keeps_token(rule, in.tokens, tokens[i]);
         if (!kept[i]) lost += rule == kLocal ? std::max(0.0f, sums[i] - band[i]) : sums[i];
       }
