@@ -8,16 +8,16 @@
 namespace vlcache {
 namespace {
 
-constexpr int64_t kMemory = 64 << 20, kCache = 8 << 20;
+constexpr int64_t kSharingMemory = 64 << 20, kSharingCache = 8 << 20;
 
 // size: all that engines here differ in.
-struct Shape {
+struct SharingEngine {
   bool share = true;
   std::optional<KvCodec> codec;
   std::string_view model_type = "llama";
 };
 
-std::unique_ptr<Engine> engine_of(const Shape& shape) {
+std::unique_ptr<Engine> sharing_engine(const SharingEngine& shape) {
   Json config = parse_json(
       R"({"vocab_size": 61, "hidden_size": 48, "intermediate_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2,
           "num_key_value_heads": 2, "head_dim": 32, "torch_dtype": "float32", "sliding_window": 40,
@@ -25,20 +25,20 @@ std::unique_ptr<Engine> engine_of(const Shape& shape) {
       "test");
   config["model_type"] = shape.model_type;
   EngineOptions options;
-  options.kv_memory_bytes = kMemory;
-  options.cache_bytes = kCache;
+  options.kv_memory_bytes = kSharingMemory;
+  options.cache_bytes = kSharingCache;
   options.kv_codec = shape.codec;
   options.share_attention = shape.share;
   return Engine::random(parse_model_config(config, "test"), options, /*seed=*/5);
 }
 
-std::vector<int32_t> prompt_of(int32_t n_common, uint32_t seed) {
+std::vector<int32_t> prompt_with_common_start(int32_t n_common, uint32_t seed) {
   std::vector<int32_t> tokens = random_tokens(n_common);
   for (const int32_t t : random_tokens(20 + static_cast<int32_t>(seed), seed)) tokens.push_back(t);
   return tokens;
 }
 
-KvReads reads_of(const std::vector<GenerateResult>& results) {
+KvReads sum_of_reads(const std::vector<GenerateResult>& results) {
   KvReads sum;
   for (const GenerateResult& r : results) sum += r.kv.reads;
   return sum;
@@ -46,45 +46,46 @@ KvReads reads_of(const std::vector<GenerateResult>& results) {
 
 // Answers of several lengths to prompts that begin alike, of which the cache has the beginning: rows leave their groups
 // one by one, and the last ones read alone.
-std::vector<GenerateResult> answers(Engine& engine, const std::vector<std::string>& policies) {
+std::vector<GenerateResult> answers_to_common_start(Engine& engine, const std::vector<std::string>& policies) {
   generate(engine, prefix_request(engine, random_tokens(700)));
   std::vector<Request> requests;
   for (uint32_t i = 0; i < policies.size(); ++i) {
-    requests.push_back(
-        prefix_request(engine, prompt_of(700, 30 + i), policies[i], takes_budget(policies[i]) ? "0.4" : ""));
+    requests.push_back(prefix_request(engine, prompt_with_common_start(700, 30 + i), policies[i],
+                                      takes_budget(policies[i]) ? "0.4" : ""));
     requests.back().options.max_tokens = 4 + 5 * static_cast<int32_t>(i);
   }
   return generate(engine, std::move(requests));
 }
 
-void expect_same_tokens(const std::vector<GenerateResult>& a, const std::vector<GenerateResult>& b) {
+void expect_equal_answers(const std::vector<GenerateResult>& a, const std::vector<GenerateResult>& b) {
   for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(ids_of(a[i]), ids_of(b[i])) << i;
 }
 
 TEST(SharedAttention, AnswersTheSameWithFewerBytes) {
   for (const std::optional<KvCodec> codec : {std::optional<KvCodec>(), std::optional(KvCodec::kInt8)}) {
     const std::vector<std::string> policies(5, "full");
-    const std::vector<GenerateResult> on = answers(*engine_of({.codec = codec}), policies),
-                                      off = answers(*engine_of({.share = false, .codec = codec}), policies);
-    expect_same_tokens(on, off);
-    EXPECT_EQ(reads_of(off).saved, 0);
-    EXPECT_GT(reads_of(on).saved, 0);
-    EXPECT_EQ(reads_of(on).bytes + reads_of(on).saved, reads_of(off).bytes);
+    const std::vector<GenerateResult> on = answers_to_common_start(*sharing_engine({.codec = codec}), policies),
+                                      off = answers_to_common_start(*sharing_engine({.share = false, .codec = codec}),
+                                                                    policies);
+    expect_equal_answers(on, off);
+    EXPECT_EQ(sum_of_reads(off).saved, 0);
+    EXPECT_GT(sum_of_reads(on).saved, 0);
+    EXPECT_EQ(sum_of_reads(on).bytes + sum_of_reads(on).saved, sum_of_reads(off).bytes);
     for (const GenerateResult& r : on) EXPECT_GT(r.kv.reads.saved, 0);
   }
 }
 
 // A rule that wants the logits of its rows, a policy that has evicted, and layers with a window: such rows read alone.
 TEST(SharedAttention, LeavesOtherRowsAlone) {
-  const std::vector<std::string> policies{"full", "h2o", "snapkv", "full", "streaming:sinks=4,window=70"};
-  const std::vector<GenerateResult> on = answers(*engine_of({}), policies),
-                                    off = answers(*engine_of({.share = false}), policies);
-  expect_same_tokens(on, off);
+  const std::vector<std::string> policies{"h2o", "snapkv", "streaming:sinks=4", "full", "full"};
+  const std::vector<GenerateResult> on = answers_to_common_start(*sharing_engine({}), policies),
+                                    off = answers_to_common_start(*sharing_engine({.share = false}), policies);
+  expect_equal_answers(on, off);
   for (size_t i = 0; i < policies.size(); ++i)
     EXPECT_EQ(on[i].kv.reads.saved > 0, policies[i] == "full") << policies[i];
   for (size_t i = 0; i < policies.size(); ++i) EXPECT_EQ(on[i].kv.slots, off[i].kv.slots) << policies[i];
   const std::vector<std::string> all(3, "full");
-  EXPECT_EQ(reads_of(answers(*engine_of({.model_type = "mistral"}), all)).saved, 0);
+  EXPECT_EQ(sum_of_reads(answers_to_common_start(*sharing_engine({.model_type = "mistral"}), all)).saved, 0);
 }
 
 }  // namespace

@@ -80,8 +80,8 @@ struct AttentionSeq {
   // slots at and beyond n_slots are not written. With lse, e^(logit - lse) is the attention. No second pass over K.
   float* logits = nullptr;
   int64_t logits_stride = 0;  // at least the largest n_slots
-  // Optional output, added to: seen_page_bytes, each page once however many rows read it. What sequences read together
-  // is divided among them.
+  // Optional output, added to: seen_page_bytes (ops/kv_reads.h), each page once however many rows read it. What
+  // sequences read together is divided among them.
   KvReads* reads = nullptr;
 };
 
@@ -100,10 +100,6 @@ struct AttentionArgs {
   // then the roundings of a row depend on the other sequences.
   bool share = false;
 };
-
-// Bytes of the pages that the newest row of a sequence sees, in the forms in which it sees them; with a window, the
-// pages within it and the sinks', or all that a view with slot_pos holds.
-int64_t seen_page_bytes(const AttentionSeq& seq, const AttentionArgs& args);
 
 // Sums over the attention of a group of queries, for policies. A = softmax over the slots each query sees. Which
 // queries is the caller's choice: all that a step computed, or a slice of the last w.

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/os/threads.h"
+#include "ops/kv_reads.h"
 #include "ops/ref/ref_impl.h"
 #include "ops/ref/rows.h"
 #include "ops/ref/slot_logits.h"

@@ -4,6 +4,7 @@
 
 #include "ops/cpu/attention/shared_pages.h"
 #include "ops/cpu/attention/tile_runner.h"
+#include "ops/kv_reads.h"
 
 namespace vlcache::cpu {
 namespace {
