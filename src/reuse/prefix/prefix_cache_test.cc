@@ -144,14 +144,14 @@ class WindowedPrefixes : public CodedPrefixFixture, public testing::WithParamInt
 
 TEST_P(WindowedPrefixes, AreContinuedAtPlaces) {
   const int32_t regular = regular_place(GetParam());
-  EXPECT_EQ(ask(key_of(4000, 3000, 2)), 0);
-  const Key second = key_of(3700, 3000, 3), third = key_of(3500, 3000, 4);
-  EXPECT_EQ(prefixes_->known(second).n_common, 3000);
+  EXPECT_EQ(ask(key_of(4000, 2600, 2)), 0);
+  const Key second = key_of(3700, 2600, 3), third = key_of(3500, 2600, 4);
+  EXPECT_EQ(prefixes_->known(second).n_common, 2600);
   EXPECT_EQ(ask(second), regular);
-  EXPECT_EQ(ask(third), 3000);
-  EXPECT_EQ(prefixes_->n_known(key_of(3500, 3000, 5)), 3000);
-  EXPECT_EQ(prefixes_->n_known(key_of(2990, 2990, 5)), 2990);  // in the pages before the place's window
-  EXPECT_EQ(prefixes_->n_known(key_of(3500, 2500, 5)), regular);
+  EXPECT_EQ(ask(third), 2600);
+  EXPECT_EQ(prefixes_->n_known(key_of(3500, 2600, 5)), 2600);
+  EXPECT_EQ(prefixes_->n_known(key_of(2590, 2590, 5)), 2590);  // in the pages before the place's window
+  EXPECT_EQ(prefixes_->n_known(key_of(3500, 2200, 5)), regular);
   EXPECT_EQ(prefixes_->n_known(third), 3500);
   expect_exact_bytes();
   prefixes_->clear();

@@ -405,8 +405,8 @@ PrefixStore::Plan PrefixStore::plan(std::span<const Piece> pieces, FunctionRef<b
 PrefixStore::Plan PrefixStore::plan_place(std::span<const Piece> pieces, FunctionRef<bool(size_t)> there,
                                           int32_t n_begin, int32_t n_most) const {
   if (pieces.empty()) return {};
-  // Of no layer: both forms.
-  const CachedForms none{.values = !has_others_, .codes = !has_others_};
+  // Of no layer: both forms, if there are codes.
+  const CachedForms none{.values = !has_others_, .codes = !has_others_ && has_codes()};
   std::vector<CachedForms> forms(static_cast<size_t>(pieces.back().end_page()), none);
   for (int32_t page = 0; page < n_begin / kPageSlots; ++page) {
     const bool values = !has_codes() || page == 0 || page >= coded_end(n_begin), codes = has_codes() && page > 0;

@@ -348,8 +348,7 @@ TEST_P(WindowedRecords, NameTheWindow) {
 TEST_P(WindowedRecords, ComeBackAtPlaces) {
   const bool coded = GetParam().coded;
   // Prompts, and the whole pieces that a longer one has, too.
-  for (const auto& [n, n_whole] :
-       {std::pair(50, 0), {300, coded ? 128 : 256}, {900, coded ? 896 : 768}, {2100, 2048}}) {
+  for (const auto& [n, n_whole] : {std::pair(50, 0), {300, coded ? 64 : 256}, {900, coded ? 896 : 768}, {2100, 2048}}) {
     const Key key(static_cast<size_t>(n), 1);
     EXPECT_GT(save(key, *prefix_kv(*store_, computed(key))), 0);
     start();
