@@ -26,7 +26,7 @@ class TuneCodec(ProgramTest):
 
     def test_measures_and_is_followed(self):
         model = self.copy_model()
-        tune = ("tune", "codec", "-m", model, "--dtype", "bf16", "--max-tokens", "8", "--data")
+        tune = ("tune", "codec", "-m", model, "--dtype", "bf16", "--max-tokens", "8", "--tokens", "2000", "--data")
         p = run(*tune, self.questions(6, 130))
         self.assertEqual(p.returncode, 0, p.stderr)
         lines = p.stdout.splitlines()
