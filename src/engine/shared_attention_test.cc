@@ -15,6 +15,7 @@ struct SharingEngine {
   bool share = true;
   std::optional<KvCodec> codec;
   std::string_view model_type = "llama";
+  int64_t kv_memory_bytes = kSharingMemory;
 };
 
 std::unique_ptr<Engine> sharing_engine(const SharingEngine& shape) {
@@ -25,7 +26,7 @@ std::unique_ptr<Engine> sharing_engine(const SharingEngine& shape) {
       "test");
   config["model_type"] = shape.model_type;
   EngineOptions options;
-  options.kv_memory_bytes = kSharingMemory;
+  options.kv_memory_bytes = shape.kv_memory_bytes;
   options.cache_bytes = kSharingCache;
   options.kv_codec = shape.codec;
   options.share_attention = shape.share;
@@ -86,6 +87,60 @@ TEST(SharedAttention, LeavesOtherRowsAlone) {
   for (size_t i = 0; i < policies.size(); ++i) EXPECT_EQ(on[i].kv.slots, off[i].kv.slots) << policies[i];
   const std::vector<std::string> all(3, "full");
   EXPECT_EQ(sum_of_reads(answers_to_common_start(*sharing_engine({.model_type = "mistral"}), all)).saved, 0);
+}
+
+// Memory for two of four answers: preempted requests come back, find the common beginning and share it again.
+TEST(SharedAttention, PreemptedRequestsAnswerTheSame) {
+  constexpr int32_t kCommon = 640, kAnswer = 200;
+  const int64_t memory = sharing_engine({})->kv_bytes(1280);
+  std::vector<std::vector<GenerateResult>> results;
+  for (const bool share : {true, false}) {
+    const auto engine = sharing_engine({.share = share, .kv_memory_bytes = share ? memory : kSharingMemory});
+    generate(*engine, prefix_request(*engine, random_tokens(kCommon)));
+    std::vector<Request> requests;
+    for (uint32_t i = 0; i < 4; ++i) {
+      requests.push_back(prefix_request(*engine, prompt_with_common_start(kCommon, 30 + i)));
+      requests.back().options.max_tokens = kAnswer;
+    }
+    results.push_back(generate(*engine, std::move(requests)));
+    expect_no_page_lost(*engine);
+  }
+  expect_equal_answers(results[0], results[1]);
+  int32_t n_preempted = 0;
+  for (const GenerateResult& r : results[0]) {
+    n_preempted += r.preemptions.n_times;
+    EXPECT_EQ(r.preemptions.n_different, 0);
+  }
+  EXPECT_GT(n_preempted, 0);
+  EXPECT_GT(sum_of_reads(results[0]).saved, 0);
+}
+
+// Forks share all pages but the last, which each copies; one of them is cancelled while the others read with it.
+TEST(SharedAttention, ForksAndACancelledRequest) {
+  std::vector<std::vector<GenerateResult>> results;
+  for (const bool share : {true, false}) {
+    const auto engine = sharing_engine({.share = share});
+    const auto s = make_sequence(*engine, random_tokens(700));
+    compute(*engine, *s, 700);
+    std::vector<std::unique_ptr<Sequence>> forks;
+    std::vector<Request> requests;
+    int32_t n_tokens = 0;
+    for (uint32_t i = 0; i < 4; ++i) {
+      forks.push_back(s->fork(parse_policy("full"), {}));
+      requests.push_back(prefix_request(*engine, prompt_with_common_start(700, 30 + i)));
+      requests.back().options.max_tokens = 20;
+      forks.back()->continue_with(requests.back().prompt);
+      requests.back().sequence = forks.back().get();
+    }
+    requests[1].callbacks.on_token = [&n_tokens](const GeneratedToken&) { ++n_tokens; };
+    requests[1].callbacks.cancelled = [&n_tokens] { return n_tokens >= 7; };
+    results.push_back(generate(*engine, std::move(requests)));
+    EXPECT_EQ(results.back()[1].finish_reason, FinishReason::kCancelled);
+    EXPECT_GE(std::ssize(results.back()[1].tokens), 7);
+    EXPECT_LT(std::ssize(results.back()[1].tokens), 20);
+  }
+  expect_equal_answers(results[0], results[1]);
+  for (const GenerateResult& r : results[0]) EXPECT_GT(r.kv.reads.saved, 0);
 }
 
 }  // namespace
