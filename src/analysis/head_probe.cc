@@ -51,7 +51,12 @@ class ProbeHooks final : public LayerHooks {
     std::vector<float> all_keys(static_cast<size_t>(view.n_kv_heads * (n + 1) * d));
     const Tensor keys(all_keys.data(), DType::kF32, {view.n_kv_heads * (n + 1), d});
     const auto keys_of = [&](int64_t head) { return keys.slice_rows(head * (n + 1), (head + 1) * (n + 1)); };
-    for (int head = 0; head < view.n_kv_heads; ++head) backend_.kv_read(view, head, slots, keys_of(head), Tensor());
+    // Slots that are not held lie before the layer's window.
+    const auto held = std::ranges::find_if(slots, [&](int32_t slot) { return view.holds(0, slot / kPageSlots); });
+    const int64_t n_missing = held - slots.begin();
+    for (int head = 0; head < view.n_kv_heads; ++head) {
+      backend_.kv_read(view, head, {held, slots.end()}, keys_of(head).slice_rows(n_missing, n + 1), Tensor());
+    }
     parallel_for(view.n_kv_heads, [&](int64_t head, int) {
       const Tensor k = keys_of(head);
       const auto attention = [&](int64_t row, int64_t h, int64_t slot, int32_t distance) {

@@ -77,10 +77,16 @@ KvError kv_error(Backend& backend, const KvCache& cache, const KvCache& right, c
   for (int32_t layer = 0; layer < cache.shape().n_layers(); ++layer) {
     const auto d = static_cast<size_t>(cache.shape().layers[static_cast<size_t>(layer)].head_dim);
     for (int32_t head = 0; head < cache.shape().n_own_heads(layer); ++head) {
-      const HeadKv is(backend, cache.view(layer), head, slots), should(backend, right.view(layer), head, slots);
-      for (size_t i = 0; i < slots.size(); ++i) {
-        k[i].add(std::span(is.k).subspan(i * d, d), std::span(should.k).subspan(i * d, d));
-        v[i].add(std::span(is.v).subspan(i * d, d), std::span(should.v).subspan(i * d, d));
+      const auto held = std::ranges::find_if(slots, [&](int32_t slot) {  // the others were freed before a window
+        return cache.holds(layer, head, slot) && right.holds(layer, head, slot);
+      });
+      const auto first = static_cast<size_t>(held - slots.begin());
+      const std::span<const int32_t> there = std::span(slots).subspan(first);
+      const HeadKv is(backend, cache.view(layer), head, there), should(backend, right.view(layer), head, there);
+      for (size_t at = 0; at < there.size(); ++at) {
+        const size_t i = first + at;
+        k[i].add(std::span(is.k).subspan(at * d, d), std::span(should.k).subspan(at * d, d));
+        v[i].add(std::span(is.v).subspan(at * d, d), std::span(should.v).subspan(at * d, d));
       }
     }
   }

@@ -129,6 +129,7 @@ void KvCache::take_fresh_pages(LayOut lay_out) {
 // Moves the pages, K and V of a head as moves_ describes.
 void KvCache::move_slots(Layer& layer, int32_t head) {
   PageTable& pages = layer.pages;
+  layer.passed[at(head)] = std::min(layer.passed[at(head)], moves_.first_page);
   pages.relink(head, {.first = moves_.first_page, .links = moves_.links, .keep_rest = capacity_ > 0}, fresh_);
   moves_.list_copies();
   if (!moves_.from.empty()) {
@@ -143,6 +144,7 @@ void KvCache::sweep() {
   const auto lay_out = [&](Layer& layer, int32_t head) {
     if (layer.slots.n_hidden(head) < kPageSlots) return false;
     layer.slots.list_visible(head, moves_.kept);
+    std::erase_if(moves_.kept, [&](int32_t slot) { return !layer.pages.is_held(head, slot / kPageSlots); });
     moves_.link_pages(layer.slots.n_slots(head));
     return true;
   };
@@ -182,6 +184,7 @@ void KvCache::compact(const KeepPlan& plan) {
 
 void KvCache::compact_head(Layer& layer, int32_t head, const KeepPlan::Head& plan) {
   const std::vector<Placed> placed = place(plan, layer.slots.n_slots(head));
+  CHECK(std::ranges::all_of(plan.keep, [&](int32_t slot) { return layer.pages.is_held(head, slot / kPageSlots); }));
   const int64_t d = layer.shape.head_dim;
   CHECK(plan.slot_bias.empty() || plan.slot_bias.size() == placed.size());
   CHECK(plan.values.size() % static_cast<size_t>(d) == 0 &&

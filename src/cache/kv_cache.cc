@@ -1,6 +1,7 @@
 #include "cache/kv_cache.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 #include <string>
@@ -27,7 +28,7 @@ KvCache::KvCache(PagePool& pool, Backend& backend, const KvShape& shape, int64_t
       }) {}
 
 KvCache::KvCache(Backend& backend, const KvShape& shape, int64_t capacity, FunctionRef<TablePools(int32_t)> pools_of)
-    : backend_(&backend), shape_(shape), capacity_(capacity) {
+    : backend_(&backend), shape_(shape), capacity_(capacity), window_(shape.largest_window()) {
   layers_.reserve(shape.layers.size());
   for (int32_t l = 0; l < shape.n_layers(); ++l) {
     const int32_t source = shape.owner(l);
@@ -36,7 +37,9 @@ KvCache::KvCache(Backend& backend, const KvShape& shape, int64_t capacity, Funct
     const TablePools pools = shape.n_own_heads(l) > 0 ? pools_of(l) : TablePools{};
     CHECK(pools.values == nullptr || pools.values->page_bytes() == backend.kv_page_bytes(shape.codec, layer.head_dim));
     CHECK(pools.codes == nullptr || capacity == 0);
-    layers_.emplace_back(pools, shape.layers[at(l)], shape.n_own_heads(l)).first_column = n_columns_;
+    Layer& added = layers_.emplace_back(pools, shape.layers[at(l)], shape.n_own_heads(l));
+    added.first_column = n_columns_;
+    added.windowed = capacity == 0 && shape.is_windowed(l);
     n_columns_ += shape.n_own_heads(l);
   }
   for (Layer& layer : layers_) grow(layer, std::max(1, pages_for(capacity)));
@@ -52,6 +55,11 @@ KvCache::KvCache(const KvCache& other)
       holds_values_(other.holds_values_),
       keeps_regular_places_(other.keeps_regular_places_),
       places_(other.places_),
+      window_places_(other.window_places_),
+      window_(other.window_),
+      n_sinks_(other.n_sinks_),
+      n_elsewhere_(other.n_elsewhere_),
+      was_complete_(other.was_complete_),
       n_columns_(other.n_columns_) {
   for (const Layer& layer : layers_) reserve_scratch(layer.pages.stride());
 }
@@ -66,7 +74,7 @@ void KvCache::for_each_head(FunctionRef<void(Layer&, int32_t)> visit) {
 
 void KvCache::clear() {
   truncate(0);
-  for_each_head([](Layer& layer, int32_t head) { layer.pages.shorten(head, 0); });
+  for (Layer& layer : layers_) layer.pages.clear();
 }
 
 void KvCache::reserve(int64_t n_slots) {
@@ -174,10 +182,10 @@ void KvCache::make_room(Layer& layer, size_t n) {
 // Makes the pages that a head's new slots are written to, up to page `end`, unshared.
 void KvCache::own_pages(Layer& layer, int32_t head, int32_t end) {
   const int32_t n_slots = layer.slots.n_slots(head), first = n_slots / kPageSlots;
+  end = std::min(end, layer.pages.n_pages(head));
+  if (!layer.pages.any_shared(head, first, end)) return;  // the usual case, and the slots may be many
   moves_.links.clear();
-  for (int32_t p = first; p < std::min(end, layer.pages.n_pages(head)); ++p) {
-    moves_.links.push_back({.source = p, .write = true});
-  }
+  for (int32_t p = first; p < end; ++p) moves_.links.push_back({.source = p, .write = true});
   moves_.first_page = first;
   moves_.kept.resize(at(n_slots));
   std::iota(moves_.kept.begin(), moves_.kept.end(), 0);
@@ -226,7 +234,7 @@ std::span<const std::byte> KvCache::page(int32_t column, int32_t i) const {
       column -= layer.slots.n_heads();
       continue;
     }
-    CHECK(i < layer.pages.n_pages(column));
+    CHECK(layer.pages.is_held(column, i));
     const TablePools& pools = layer.pages.pools();
     const KvPool pool = (layer.pages.is_coded(column, i) ? pools.codes : pools.values)->view();
     return {pool.base + layer.pages.row(column)[i] * pool.page_bytes, static_cast<size_t>(pool.page_bytes)};
@@ -256,9 +264,15 @@ void KvCache::share(std::span<const std::span<const PageForms>> groups, int32_t 
   size_t column = 0;
   for_each_head([&](Layer& layer, int32_t head) {
     const int32_t end = layer.pages.pools().codes != nullptr ? coded_end(n_tokens) : 1;
+    const int32_t first = layer.windowed ? held_begin(n_tokens, window_) : 0;
     bool coded = true;  // without gaps, as encode() needs it
     for (int32_t i = 0; i < std::ssize(groups); ++i) {
       PageForms page = groups[at(i)][column];
+      if (layer.windowed && (i < first || (page.born < 0 && page.coded < 0))) {
+        CHECK(i < window_begin(n_tokens, window_));
+        layer.pages.skip(head);
+        continue;
+      }
       if (i > 0) coded = coded && i < end && page.coded >= 0;
       const bool full = (i + 1) * kPageSlots <= n_tokens;
       if (i > 0 && coded) page.born = -1;
@@ -294,9 +308,11 @@ void KvCache::hide(int32_t layer, int32_t head, int32_t slot) { owner(layer).slo
 void KvCache::truncate(int32_t n_tokens) {
   CHECK(n_tokens >= 0);
   in_step_ = false;
+  n_elsewhere_ = std::min(n_elsewhere_, n_tokens);
   for (Layer& layer : layers_) {
     for (int32_t h = 0; h < layer.slots.n_heads(); ++h) {
       layer.slots.shorten(h, layer.slots.n_until(h, n_tokens - 1));
+      layer.passed[at(h)] = 0;
       if (capacity_ == 0) layer.pages.shorten(h, pages_for(layer.slots.n_slots(h)));
       show_forms(layer, h);
     }
@@ -326,10 +342,37 @@ int64_t KvCache::n_pages() const {
 }
 
 void KvCache::read(int32_t layer, int32_t head, const Tensor& k, const Tensor& v) const {
-  std::vector<int32_t> slots(static_cast<size_t>(k.empty() ? v.rows() : k.rows()));
-  CHECK(std::ssize(slots) <= n_slots(layer, head));
-  std::iota(slots.begin(), slots.end(), 0);
-  backend_->kv_read(view_of(owner(layer)), head, slots, k, v);
+  const auto n = static_cast<int32_t>(k.empty() ? v.rows() : k.rows());
+  CHECK(n <= n_slots(layer, head));
+  std::vector<int32_t> slots;
+  for (int32_t begin = 0, end = 0; begin < n; begin = end) {  // pages in a row that are held, or are not
+    const bool held = holds(layer, head, begin);
+    while (end < n && holds(layer, head, end) == held) end = std::min(n, end + kPageSlots);
+    const auto rows = [&](const Tensor& t) { return t.empty() ? t : t.slice_rows(begin, end); };
+    if (!held) {
+      for (const Tensor& part : {rows(k), rows(v)}) {
+        for (int64_t row = 0; !part.empty() && row < part.rows(); ++row) {
+          std::fill_n(part.row<float>(row), part.row_size(), 0.0f);
+        }
+      }
+      continue;
+    }
+    slots.resize(at(end - begin));
+    std::iota(slots.begin(), slots.end(), begin);
+    backend_->kv_read(view_of(owner(layer)), head, slots, rows(k), rows(v));
+  }
+}
+
+int32_t KvCache::n_visible(int32_t layer_index, int32_t head) const {
+  const SlotTable& table = slots(layer_index);
+  const int32_t n = table.n_slots(head), window = shape_.layers[at(layer_index)].window;
+  if (window == 0 || n == 0) return n - table.n_hidden(head);
+  const std::span<const int32_t> places = table.places(head);
+  const auto first = std::ranges::upper_bound(places, places.back() + 1 - window) - places.begin();
+  if (table.n_hidden(head) == 0) return n - static_cast<int32_t>(first);
+  const auto hidden = [](float bias) { return std::isinf(bias); };
+  const std::span<const float> seen = table.biases(head).subspan(static_cast<size_t>(first));
+  return static_cast<int32_t>(std::ssize(seen) - std::ranges::count_if(seen, hidden));
 }
 
 int64_t KvCache::page_bytes(int32_t layer) const { return owner(layer).pages.pools().values->page_bytes(); }

@@ -45,7 +45,8 @@ class KvCache {
   std::span<const std::byte> page(int32_t column, int32_t i) const;
   // Begins with n_tokens of another sequence, whose pages are shared until they are written; the cache must be empty.
   // groups[i] has the pages of tokens [64 i, 64 i + 64) in the order of list_pages, in the forms that a row after
-  // n_tokens sees, at least; after the last of the pages that it sees as codes, encode() makes codes of values.
+  // n_tokens sees, at least; after the last of the pages that it sees as codes, encode() makes codes of values. Of
+  // windowed layers nothing before held_begin() is shared.
   void share(std::span<const std::span<const PageForms>> groups, int32_t n_tokens);
   // Makes room in the tables (pages, slots, planes) for this many slots per head: growing to that size allocates
   // nothing but pages and moves no table.
@@ -71,21 +72,29 @@ class KvCache {
   int64_t coded_bytes_read() const { return coded_bytes_read_; }
   // Makes room for the K and V of tokens up to n_tokens, which the caller writes page by page: pages [1, n_codes), at
   // most coded_end(n_tokens), as codes, the others as values. Without codes as append(); otherwise the cache ends with
-  // a full page. Pages of values among the first n_codes become codes. Throws as append() does; rollback_step undoes
-  // it.
+  // a full page. Pages of values among the first n_codes become codes. Of windowed layers the pages before
+  // whole_window_begin(n_tokens) are not held; with such layers, too, the cache ends with a full page. Throws as
+  // append() does; rollback_step undoes it.
   void append_coming(int32_t layer, int32_t n_tokens, int32_t n_codes);
-  // No row of the step is attended to any more: frees the pages of values that later rows see as codes, except
-  // at places.
+  // No row of the step is attended to any more: frees the pages of values that later rows see as codes, and the pages
+  // that no later row of a windowed layer sees, except at places. The slots of the latter keep their numbers.
   void end_step();
   // Until the next call with false, end_step frees nothing: the appended tokens will be truncated again.
   void hold_values(bool hold) { holds_values_ = hold; }
-  // Another sequence may continue after n_tokens: the pages of values that it would see are kept from now on, until
-  // forget_places, as long as the cache is complete.
-  void keep_place(int32_t n_tokens) { places_.push_back(n_tokens); }
-  // The same after every kPlaceTokens tokens.
+  // Another sequence may continue after n_tokens: the pages that it would see are kept from now on, of values and of
+  // windowed layers, until forget_places, as long as the cache is complete.
+  void keep_place(int32_t n_tokens) {
+    places_.push_back(n_tokens);
+    if (window_ > 0) window_places_.push_back(n_tokens);
+  }
+  // The same after every kPlaceTokens tokens; of windowed layers, after every eight windows.
   void keep_regular_places() { keeps_regular_places_ = true; }
-  // Frees the pages of values that were kept for places.
+  // Others have all of it in whole pages: frees the pages that were kept for places.
   void forget_places();
+  // Others have the first n_tokens in whole pages: of windowed layers, these are no longer kept for places.
+  void forget_window_places(int32_t n_tokens);
+  // The first n slots of every head are seen whatever the window (AttentionPattern): their pages stay.
+  void keep_sinks(int32_t n) { n_sinks_ = n; }
   // The most tokens, at most n_tokens, to which the cache can be truncated so that the next row sees every page as it
   // would if the rest had never been there.
   int32_t place_before(int32_t n_tokens) const;
@@ -123,7 +132,7 @@ class KvCache {
   Isa isa() const { return backend_->isa(); }
 
   // K and V of a head's first n slots as f32, as the newest rows see them: k, v [n, head_dim], n <= n_slots; either may
-  // be empty.
+  // be empty. Slots that are not held read as zeros.
   void read(int32_t layer, int32_t head, const Tensor& k, const Tensor& v) const;
   // Bytes at most of the pages of n of a head's slots after a compaction: a page has values only if all its slots had.
   int64_t kept_bytes(int32_t layer, int32_t head, int32_t n) const;
@@ -132,6 +141,12 @@ class KvCache {
 
   const KvShape& shape() const { return shape_; }
   int32_t n_slots(int32_t layer, int32_t head) const { return slots(layer).n_slots(head); }  // hidden ones included
+  // Slots that a later row of the layer sees: not hidden, and within its window.
+  int32_t n_visible(int32_t layer, int32_t head) const;
+  // Whether the slot's page is there: no page before a window may be.
+  bool holds(int32_t layer, int32_t head, int32_t slot) const {
+    return owner(layer).pages.is_held(head, slot / kPageSlots);
+  }
   // Slot -> token index; negative for a merged slot: merged_token(its first source).
   std::span<const int32_t> slot_tokens(int32_t layer, int32_t head) const { return slots(layer).tokens(head); }
   std::span<const int32_t> slot_places(int32_t layer, int32_t head) const { return slots(layer).places(head); }
@@ -142,18 +157,20 @@ class KvCache {
   int64_t bytes(KvCodec codec) const;  // pages with this codec alone
   int64_t table_bytes() const;         // of the tables beside the pages: page ids, tokens, places, biases, planes
   // Whether the slots of every head are the first tokens, one each, at least n_tokens of them: none of these was
-  // evicted, hidden, merged or dropped. n_tokens is needed because a policy that keeps the beginning of a prompt leaves
-  // heads that look like a shorter prompt's.
+  // evicted, hidden, merged or dropped; a window's passing is none of that. n_tokens is needed because a policy that
+  // keeps the beginning of a prompt leaves heads that look like a shorter prompt's.
   bool complete(int32_t n_tokens) const;
 
  private:
   struct Layer {
     Layer(const TablePools& pools, const KvLayerShape& layer, int32_t n_own_heads)
-        : shape(layer), pages(pools, n_own_heads), slots(n_own_heads) {}
+        : shape(layer), pages(pools, n_own_heads), slots(n_own_heads), passed(static_cast<size_t>(n_own_heads), 0) {}
     Layer(const Layer& other)
         : shape(other.shape),
           pages(other.pages.fork()),
           slots(other.slots),
+          windowed(other.windowed),
+          passed(other.passed),
           first_column(other.first_column),
           switched(other.switched) {}
     Layer(Layer&&) noexcept = default;
@@ -162,6 +179,8 @@ class KvCache {
     KvLayerShape shape;
     PageTable pages;
     SlotTable slots;  // of no heads where the layer shares another's KV or has none
+    bool windowed = false;
+    std::vector<int32_t> passed;  // [n_heads] pages before it are freed already, except those that stay
     int32_t first_column = 0;
     // Pages whose codes are seen since this step, their values still there.
     struct Switched {
@@ -206,6 +225,10 @@ class KvCache {
   void show_forms(Layer& layer, int32_t head) noexcept;
   void drop_switched_codes(Layer& layer) noexcept;
   bool is_kept(int32_t page) const;
+  bool is_kept_before_window(int32_t page) const;
+  int32_t regular_place_after(int32_t page) const;
+  int32_t passed_end(const Layer& layer, int32_t head) const;
+  void free_passed();
 
   void reserve_scratch(int32_t n_pages);
   void for_each_head(FunctionRef<void(Layer& layer, int32_t head)> visit);
@@ -218,7 +241,12 @@ class KvCache {
   int64_t capacity_;
   std::vector<Layer> layers_;
   bool in_step_ = false, holds_values_ = false, keeps_regular_places_ = false;
-  std::vector<int32_t> places_;  // from keep_place
+  std::vector<int32_t> places_;         // from keep_place
+  std::vector<int32_t> window_places_;  // windowed layers keep these, too
+  int32_t window_ = 0;                  // largest window; 0: no layer has one
+  int32_t n_sinks_ = 0;
+  int32_t n_elsewhere_ = 0;   // tokens of forget_window_places
+  bool was_complete_ = true;  // when pages were freed last
   int64_t coded_bytes_read_ = 0;
   int32_t n_columns_ = 0;
   int32_t last_encoded_ = -1;        // layer of this step

@@ -22,6 +22,7 @@ struct Slot {
 };
 
 struct Page {
+  bool held = true;  // a windowed layer frees pages; their slots then read as zeros
   bool coded = false;
   enum class Values : uint8_t { kGone, kThisStep, kKept } values = Values::kGone;  // whether a coded page has them
 };
@@ -38,12 +39,16 @@ struct Kind {
   KvCodec codec;
   std::optional<KvCodec> coded = {};
   int64_t capacity = 0;
+  bool windowed = false;  // the last layer is
 };
+
+constexpr int32_t kWindow = 40;
 
 class KvCacheModel : public KvCacheFixture, public testing::WithParamInterface<Kind> {
  protected:
   KvCacheModel() : KvCacheFixture(GetParam().backend, GetParam().codec) {
     for (KvLayerShape& layer : shape_.layers) layer.coded = GetParam().coded;
+    if (GetParam().windowed) shape_.layers.back().window = kWindow;
     pools_ = std::make_unique<PagePools>(*backend_, shape_, int64_t{64} << 20);
   }
 
@@ -103,6 +108,7 @@ class KvCacheModel : public KvCacheFixture, public testing::WithParamInterface<K
     if (!GetParam().coded.has_value() || head.slots.empty()) return;
     const auto end = static_cast<size_t>(coded_end(std::ssize(head.slots) - 1));
     for (size_t i = end; i-- > 1 && !head.pages[i].coded;) {
+      if (!head.pages[i].held) continue;
       for (Slot& slot : slots_of(head, i)) code(slot.k), code(slot.v);
       const bool needed = first < 0 || static_cast<int32_t>(i) >= coded_end(first) || (complete && is_kept(i));
       head.pages[i] = {.coded = true, .values = needed ? Page::Values::kThisStep : Page::Values::kGone};
@@ -127,6 +133,26 @@ class KvCacheModel : public KvCacheFixture, public testing::WithParamInterface<K
               return static_cast<size_t>(coded_end(place)) <= i && i * kPageSlots < static_cast<size_t>(place);
             });
         page.values = kept ? Page::Values::kKept : Page::Values::kGone;
+      }
+    }
+    for (int32_t h = 0; h < kHeads && GetParam().windowed; ++h) free_passed(head_of(heads, kLayers - 1, h), complete);
+  }
+
+  void free_passed(Head& head, bool complete) const {
+    size_t n_passed = 0;  // slots that the next row does not see
+    while (n_passed < head.slots.size() && head.slots[n_passed].place <= head.slots.back().place + 1 - kWindow) {
+      ++n_passed;
+    }
+    for (size_t i = 0; i + kPagesBeforeWindow < n_passed / kPageSlots; ++i) {
+      const bool kept =
+          complete && std::ranges::any_of(places_, [&](int32_t place) {
+            const auto first_seen = static_cast<size_t>(std::max(0, place - kWindow + 1));
+            return first_seen / kPageSlots <= i + kPagesBeforeWindow && i * kPageSlots < static_cast<size_t>(place);
+          });
+      if (kept || !head.pages[i].held) continue;
+      head.pages[i] = {.held = false};
+      for (Slot& slot : slots_of(head, i)) {
+        for (std::vector<float>* x : {&slot.k, &slot.v, &slot.born_k, &slot.born_v}) std::ranges::fill(*x, 0.0f);
       }
     }
   }
@@ -193,10 +219,13 @@ class KvCacheModel : public KvCacheFixture, public testing::WithParamInterface<K
       const auto hidden = [](const Slot& s) { return std::isinf(s.bias); };
       if (std::ranges::count_if(head.slots, hidden) < kPageSlots) continue;
       std::vector<int32_t> kept;
+      std::vector<Slot> left;
       for (size_t i = 0; i < head.slots.size(); ++i) {
-        if (!hidden(head.slots[i])) kept.push_back(static_cast<int32_t>(i));
+        if (hidden(head.slots[i]) || !head.pages[i / kPageSlots].held) continue;
+        kept.push_back(static_cast<int32_t>(i));
+        left.push_back(head.slots[i]);
       }
-      std::erase_if(head.slots, hidden);
+      head.slots = left;
       regroup(head, kept, head.slots.size());
     }
   }
@@ -217,6 +246,7 @@ class KvCacheModel : public KvCacheFixture, public testing::WithParamInterface<K
     const int32_t n_new_values = random(4) == 0 ? random(2 * static_cast<int32_t>(slots.size()) + 1) : 0;
     for (int32_t i = 0; i < static_cast<int32_t>(slots.size()); ++i) {
       const Slot& slot = slots[static_cast<size_t>(i)];
+      if (!head.pages[static_cast<size_t>(i / kPageSlots)].held) continue;
       if (random(drop_one_in) == 0) {
         dropped.push_back(i);
         if (dropped.size() % 3 != 0) continue;
@@ -277,7 +307,13 @@ class KvCacheModel : public KvCacheFixture, public testing::WithParamInterface<K
     cache.compact(plan);
   }
 
+  // As far as pages are held that new slots are written to.
   void truncate(KvCache& cache, Heads& heads, int32_t n) {
+    for (const Head& head : heads) {
+      const auto n_left = std::ranges::count_if(head.slots, [&](const Slot& s) { return first_token(s.token) < n; });
+      const auto page = static_cast<size_t>(n_left / kPageSlots);
+      if (n_left % kPageSlots != 0 && !head.pages[page].held) n = 0;
+    }
     cache.truncate(n);
     for (Head& head : heads) {
       const auto stays = [&](const Slot& s) { return first_token(s.token) < n; };
@@ -322,8 +358,17 @@ class KvCacheModel : public KvCacheFixture, public testing::WithParamInterface<K
         const std::vector<Slot>& slots = head.slots;
         ASSERT_EQ(cache.n_slots(l, h), static_cast<int32_t>(slots.size()));
         ASSERT_EQ(cache.n_hidden(l, h), std::ranges::count_if(slots, [](const Slot& s) { return std::isinf(s.bias); }));
-        const Rows rows = read(view, h);
+        Rows rows{.k = std::vector<float>(slots.size() * kDim), .v = std::vector<float>(slots.size() * kDim)};
+        const auto tensor = [&](std::vector<float>& x) {
+          return Tensor(x.data(), DType::kF32, {std::ssize(slots), kDim});
+        };
+        if (!slots.empty()) cache.read(l, h, tensor(rows.k), tensor(rows.v));
+        int32_t n_visible = 0;
         for (size_t i = 0; i < slots.size(); ++i) {
+          const bool passed =
+              shape_.layers[static_cast<size_t>(l)].window > 0 && slots[i].place <= slots.back().place + 1 - kWindow;
+          n_visible += std::isinf(slots[i].bias) || passed ? 0 : 1;
+          ASSERT_EQ(cache.holds(l, h, static_cast<int32_t>(i)), head.pages[i / kPageSlots].held) << "slot " << i;
           const size_t at = static_cast<size_t>(h) * static_cast<size_t>(view.slot_stride) + i;
           ASSERT_EQ(cache.slot_tokens(l, h)[i], slots[i].token) << "slot " << i;
           ASSERT_EQ(view.slot_pos == nullptr ? static_cast<int32_t>(i) : view.slot_pos[at], slots[i].place);
@@ -334,7 +379,11 @@ class KvCacheModel : public KvCacheFixture, public testing::WithParamInterface<K
             ASSERT_EQ(rows.v[i * kDim + c], slots[i].v[c]) << "layer " << l << " head " << h << " slot " << i;
           }
         }
-        for (size_t i = 0; i < head.pages.size(); ++i) ASSERT_NO_FATAL_FAILURE(expect_forms(view, h, head, i));
+        ASSERT_EQ(cache.n_visible(l, h), n_visible);
+        for (size_t i = 0; i < head.pages.size(); ++i) {
+          n_freed_ += head.pages[i].held ? 0 : 1;
+          ASSERT_NO_FATAL_FAILURE(expect_forms(view, h, head, i));
+        }
       }
     }
   }
@@ -364,6 +413,7 @@ class KvCacheModel : public KvCacheFixture, public testing::WithParamInterface<K
   std::mt19937 random_{11};
   int32_t next_ = 0;             // the sequence's length
   float salt_ = 0;               // added to V
+  int64_t n_freed_ = 0;          // pages, each as often as it was looked for
   std::vector<int32_t> places_;  // that are kept
   std::unique_ptr<PagePools> pools_;
 };
@@ -376,10 +426,11 @@ TEST_P(KvCacheModel, RandomHistories) {
     KvCache cache(*pools_, *backend_, shape_, GetParam().capacity);
     cache.set_planes(1);
     for (const int32_t place : {190, 450}) {
+      if (place == 190 && GetParam().windowed) continue;  // that all pages would be kept for
       cache.keep_place(place);
       places_.push_back(place);
     }
-    for (int step = 0; step < 150; ++step) {
+    for (int step = 0; step < (GetParam().windowed ? 90 : 150); ++step) {
       SCOPED_TRACE("step " + std::to_string(step));
       int32_t longest = 0;
       for (const Head& head : heads) longest = std::max(longest, static_cast<int32_t>(head.slots.size()));
@@ -415,6 +466,7 @@ TEST_P(KvCacheModel, RandomHistories) {
       }
     }
   }
+  EXPECT_EQ(n_freed_ > 0, GetParam().windowed);
   EXPECT_EQ(pools_->used_bytes(), 0);
 }
 
@@ -425,6 +477,10 @@ std::vector<Kind> kinds() {
       for (const int64_t capacity : {0, 1000})
         kinds.push_back({.backend = backend, .codec = codec, .capacity = capacity});
       kinds.push_back({.backend = backend, .codec = codec, .coded = KvCodec::kInt8});
+      if (codec == KvCodec::kF32) {
+        kinds.push_back({.backend = backend, .codec = codec, .windowed = true});
+        kinds.push_back({.backend = backend, .codec = codec, .coded = KvCodec::kInt8, .windowed = true});
+      }
     }
   }
   return kinds;
@@ -434,6 +490,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, KvCacheModel, testing::ValuesIn(kinds()), [](
   const Kind& kind = info.param;
   std::string name = std::string(kind.backend) + "_" + std::string(kv_codec_name(kind.codec));
   if (kind.coded.has_value()) name += "_" + std::string(kv_codec_name(*kind.coded));
+  if (kind.windowed) name += "_windowed";
   return name + (kind.capacity > 0 ? "_static" : "");
 });
 

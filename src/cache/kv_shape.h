@@ -48,6 +48,35 @@ struct KvShape {
     }
     return all;
   }
+  // Whether every layer that uses the K and V of `layer`, which has its own, has a window.
+  bool is_windowed(int32_t layer) const {
+    for (int32_t l = 0; l < n_layers(); ++l) {
+      if (owner(l) == layer && layers[static_cast<size_t>(l)].window == 0) return false;
+    }
+    return n_own_heads(layer) > 0;
+  }
+  // The most slots of a head that the row after n_tokens sees.
+  int32_t most_visible(int32_t layer, int32_t n_tokens) const {
+    const int32_t window = layers[static_cast<size_t>(layer)].window;
+    return window > 0 ? std::min(n_tokens, window - 1) : n_tokens;
+  }
+  // The largest window of windowed layers, all of which keep as much; 0: there is none.
+  int32_t largest_window() const {
+    int32_t largest = 0;
+    for (int32_t l = 0; l < n_layers(); ++l) {
+      if (is_windowed(owner(l))) largest = std::max(largest, layers[static_cast<size_t>(l)].window);
+    }
+    return largest;
+  }
+  // Whether no layer keeps all pages of a sequence.
+  bool all_windowed() const {
+    for (int32_t l = 0; l < n_layers(); ++l) {
+      if (n_own_heads(l) > 0 && !is_windowed(l)) return false;
+    }
+    return largest_window() > 0;
+  }
+  // Whether a sequence can continue with another's KV at certain places only (cache/continuation.h).
+  bool has_places() const { return has_codes() || largest_window() > 0; }
   // The layer that holds K and V of `layer`: itself, or the one that it shares.
   int32_t owner(int32_t layer) const {
     const int32_t shared = layers[static_cast<size_t>(layer)].shares;

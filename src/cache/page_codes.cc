@@ -47,12 +47,16 @@ void KvCache::list_encodings(const Layer& layer, int32_t head) {
   const int32_t n = layer.slots.n_slots(head);
   if (n == 0) return;
   const int32_t end = coded_end(n - 1);
-  for (int32_t i = end; i-- > 1 && !layer.pages.is_coded(head, i);) encodings_.push_back({head, i, true});
+  for (int32_t i = end; i-- > 1 && !layer.pages.is_coded(head, i);) {
+    if (layer.pages.is_held(head, i)) encodings_.push_back({head, i, true});
+  }
   const int32_t row = (n - 1) % kBlockSlots, next_end = coded_end(n - 1 - row + kBlockSlots);
   const int32_t page = next_end - kCodedBlockPages + row / kPageSlots;
   const int32_t turn = (layer.first_column + head) * kPageSlots / n_columns_;
   if (page < end || page < 1 || page >= n / kPageSlots || row % kPageSlots < turn) return;
-  if (layer.pages.forms(head, page).coded < 0) encodings_.push_back({head, page, false});
+  if (layer.pages.is_held(head, page) && layer.pages.forms(head, page).coded < 0) {
+    encodings_.push_back({head, page, false});
+  }
 }
 
 void KvCache::encode(int32_t layer_index) {
@@ -133,20 +137,26 @@ void KvCache::append_coming(int32_t layer_index, int32_t n_tokens, int32_t n_cod
   const int32_t begin = layer.slots.longest();
   std::vector<int32_t> tokens(at(n_tokens - begin));
   std::iota(tokens.begin(), tokens.end(), begin);
-  if (layer.pages.pools().codes == nullptr) return static_cast<void>(append(layer_index, tokens));
+  const bool has_codes = layer.pages.pools().codes != nullptr;
+  if (!has_codes && !layer.windowed) return static_cast<void>(append(layer_index, tokens));
   CHECK(begin % kPageSlots == 0 && n_codes <= coded_end(n_tokens));
   encodings_.clear();
-  for (int32_t h = 0; h < layer.slots.n_heads(); ++h) {
+  for (int32_t h = 0; h < layer.slots.n_heads() && has_codes; ++h) {
     for (int32_t i = std::min(n_codes, begin / kPageSlots); i-- > 1 && !layer.pages.is_coded(h, i);) {
-      encodings_.push_back({h, i, true});
+      if (layer.pages.is_held(h, i)) encodings_.push_back({h, i, true});
     }
   }
   make_codes(layer);
   grow(layer, pages_for(n_tokens));
+  const int32_t first = layer.windowed ? whole_window_begin(n_tokens, window_) : 0;
   for (int32_t h = 0; h < layer.slots.n_heads(); ++h) {
     for (int32_t i = begin / kPageSlots; i < pages_for(n_tokens); ++i) {
+      if (i < first) {
+        layer.pages.skip(h);
+        continue;
+      }
       layer.pages.extend(h, i + 1);
-      if (i == 0 || i >= n_codes) continue;
+      if (!has_codes || i == 0 || i >= n_codes) continue;
       layer.pages.add_codes(h, i);
       layer.pages.show_codes(h, i);
       layer.pages.drop_born(h, i);
@@ -170,11 +180,66 @@ void KvCache::end_step() {
     }
     layer.switched.clear();
   }
+  free_passed();
+}
+
+// A regular place of windowed layers, the first after a page: every eight windows. A place keeps four pages beside its
+// window, so that short windows have fewer places: at most a quarter of the pages stay. A place is where a record ends
+// and, with codes, where values are kept.
+int32_t KvCache::regular_place_after(int32_t page) const {
+  constexpr int32_t kWindows = 8, kKeptShare = 4;
+  const int32_t step = shape_.has_codes() ? kPlaceTokens : kCodedBlockPages * kPageSlots;
+  const int32_t most_kept = window_ + kPagesBeforeWindow * kPageSlots;
+  const int32_t tokens = (std::max(kWindows * window_, kKeptShare * most_kept) + step - 1) / step * step;
+  return (page * kPageSlots / tokens + 1) * tokens;
+}
+
+// Whether a windowed layer keeps the page for a place, or because it has sinks.
+bool KvCache::is_kept_before_window(int32_t page) const {
+  if (page < pages_for(n_sinks_)) return true;
+  const auto needs = [&](int32_t place) { return held_begin(place, window_) <= page && page < pages_for(place); };
+  if (page < n_elsewhere_ / kPageSlots) return false;
+  return (keeps_regular_places_ && needs(regular_place_after(page))) || std::ranges::any_of(window_places_, needs);
+}
+
+// Pages of a head before it are seen by no later row.
+int32_t KvCache::passed_end(const Layer& layer, int32_t head) const {
+  const std::span<const int32_t> places = layer.slots.places(head);
+  if (places.empty()) return 0;
+  const int32_t last = places.back();
+  if (last + 1 == std::ssize(places)) return held_begin(last + 1, window_);  // each token has its slot
+  const auto first_seen = std::ranges::upper_bound(places, last + 1 - window_) - places.begin();
+  return std::max(0, static_cast<int32_t>(first_seen) / kPageSlots - kPagesBeforeWindow);
+}
+
+void KvCache::free_passed() {
+  if (window_ == 0 || capacity_ > 0) return;
+  const bool continues = complete(0);  // from places
+  const bool again = std::exchange(was_complete_, continues) != continues;
+  for (Layer& layer : layers_) {
+    if (again) std::ranges::fill(layer.passed, 0);
+    for (int32_t h = 0; h < layer.slots.n_heads() && layer.windowed; ++h) {
+      int32_t& passed = layer.passed[at(h)];
+      for (const int32_t end = passed_end(layer, h); passed < end; ++passed) {
+        const bool stays = continues ? is_kept_before_window(passed) : passed < pages_for(n_sinks_);
+        if (!stays) layer.pages.drop(h, passed);
+      }
+    }
+  }
+}
+
+void KvCache::forget_window_places(int32_t n_tokens) {
+  n_elsewhere_ = std::max(n_elsewhere_, n_tokens);
+  for (Layer& layer : layers_) std::ranges::fill(layer.passed, 0);
+  if (!holds_values_) free_passed();
 }
 
 void KvCache::forget_places() {
   places_.clear();
   if (holds_values_) return;
+  int32_t n_tokens = 0;
+  for (const Layer& layer : layers_) n_tokens = std::max(n_tokens, layer.slots.longest());
+  forget_window_places(n_tokens);
   for (Layer& layer : layers_) {
     if (!layer.pages.any_coded()) continue;
     for (int32_t h = 0; h < layer.slots.n_heads(); ++h) {
@@ -184,18 +249,21 @@ void KvCache::forget_places() {
 }
 
 int32_t KvCache::place_before(int32_t n_tokens) const {
-  if (!shape_.has_codes()) return n_tokens;
-  const auto has_values = [&](int32_t page) {
+  if (!shape_.has_codes() && window_ == 0) return n_tokens;
+  // What the next row sees as codes, the newest row does, too.
+  const auto forms = [&](int32_t page) {
+    CachedForms forms{.values = true, .codes = true, .window_values = true, .window_codes = true};
     for (const Layer& layer : layers_) {
-      for (int32_t h = 0; h < layer.slots.n_heads() && layer.pages.any_coded(); ++h) {
-        if (page < layer.pages.n_pages(h) && layer.pages.forms(h, page).born < 0) return false;
+      for (int32_t h = 0; h < layer.slots.n_heads() && (layer.windowed || layer.pages.any_coded()); ++h) {
+        if (page >= layer.pages.n_pages(h)) continue;
+        const bool values = layer.pages.forms(h, page).born >= 0;
+        (layer.windowed ? forms.window_values : forms.values) &= values;
+        forms.window_codes &= !layer.windowed || layer.pages.is_held(h, page);
       }
     }
-    return true;
+    return forms;
   };
-  // What the next row sees as codes, the newest row does, too.
-  const auto forms = [&](int32_t page) { return CachedForms{.values = has_values(page), .codes = true}; };
-  return continuation_place(n_tokens, forms).n;
+  return continuation_place(n_tokens, window_, forms).n;
 }
 
 int64_t KvCache::kept_bytes(int32_t layer_index, int32_t head, int32_t n) const {
@@ -203,19 +271,23 @@ int64_t KvCache::kept_bytes(int32_t layer_index, int32_t head, int32_t n) const 
   const TablePools& pools = layer.pages.pools();
   if (pools.codes == nullptr) return pages_for(n) * pools.values->page_bytes();
   int32_t n_values = 0;
-  for (int32_t i = 0; i < layer.pages.n_pages(head); ++i) n_values += layer.pages.is_coded(head, i) ? 0 : 1;
+  for (int32_t i = 0; i < layer.pages.n_pages(head); ++i) {
+    n_values += layer.pages.is_held(head, i) && !layer.pages.is_coded(head, i) ? 1 : 0;
+  }
   n_values = std::min(n_values, pages_for(n));
   return n_values * pools.values->page_bytes() + (pages_for(n) - n_values) * pools.codes->page_bytes();
 }
 
 CachedForms KvCache::forms_to_come(int32_t page, int32_t n_total) const {
   const bool coded = shape_.has_codes() && 0 < page && page < coded_end(n_total);
-  return {.values = !coded || is_kept(page), .codes = coded};
+  const bool values = !coded || is_kept(page);
+  const bool held = page >= held_begin(n_total, window_) || is_kept_before_window(page);
+  return {.values = values, .codes = coded, .window_values = held && values, .window_codes = held && coded};
 }
 
 int32_t KvCache::place_to_come(int32_t n_tokens, int32_t n_total) const {
-  if (!shape_.has_codes()) return n_tokens;
-  return continuation_place(n_tokens, [&](int32_t page) { return forms_to_come(page, n_total); }).n;
+  if (!shape_.has_codes() && window_ == 0) return n_tokens;
+  return continuation_place(n_tokens, window_, [&](int32_t page) { return forms_to_come(page, n_total); }).n;
 }
 
 // After slots were dropped: shows values again where the next row sees them, and frees codes of pages that will change.

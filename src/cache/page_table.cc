@@ -101,7 +101,7 @@ void PageTable::for_each_form(FunctionRef<void(PagePool& pool, int32_t page)> vi
 }
 
 int64_t PageTable::bytes() const {
-  if (!two_forms()) return n_pages_.empty() ? 0 : n_pages() * pools_.values->page_bytes();
+  if (!two_forms()) return n_pages_.empty() ? 0 : n_values_ * pools_.values->page_bytes();
   return n_values_ * pools_.values->page_bytes() + n_codes_ * pools_.codes->page_bytes();
 }
 
@@ -112,6 +112,15 @@ int64_t PageTable::bytes(KvCodec codec) const {
 }
 
 int64_t PageTable::seen_coded_bytes() const { return n_coded_ > 0 ? n_coded_ * pools_.codes->page_bytes() : 0; }
+
+bool PageTable::any_shared(int32_t head, int32_t begin, int32_t end) const {
+  for (int32_t i = begin; i < end; ++i) {
+    CHECK(is_held(head, i));
+    const PagePool& pool = is_coded(head, i) ? *pools_.codes : *pools_.values;
+    if (pool.references(row(head)[i]) > 1) return true;
+  }
+  return false;
+}
 
 bool PageTable::any_shared() const {
   bool shared = false;
@@ -128,13 +137,22 @@ void PageTable::for_each_page(FunctionRef<void(const PagePool& pool, int32_t pag
   for (const PageRun& run : spare_codes_) visit_run(*pools_.codes, run);
 }
 
+// Half as many pages as a row holds before page `end`, up to a run; an eighth where it has freed pages before a window,
+// which will never be more.
+int32_t PageTable::run_ahead(int32_t head, int32_t end) const {
+  const int32_t most = std::min(end, 2 * kMaxRun);
+  int32_t n_held = 0;
+  while (n_held < most && is_held(head, end - 1 - n_held)) ++n_held;
+  return n_held < most ? n_held / 8 : n_held / 2;
+}
+
 void PageTable::extend(int32_t head, int32_t n) {
   CHECK(n <= stride_);
   int32_t& have = n_pages_[static_cast<size_t>(head)];
   PageRun& spare = spare_[static_cast<size_t>(head)];
   while (have < n) {
     // Pages that will become codes are few at a time: none of their pages of values lie idle.
-    const int32_t ahead = two_forms() ? 1 : std::min(kMaxRun, have / 2);
+    const int32_t ahead = two_forms() ? 1 : run_ahead(head, have);
     if (spare.size() == 0) spare = pools_.values->allocate_run(std::max(n - have, ahead));
     set_entry(at(head, have++), {.born = spare.begin++}, /*coded=*/false);
     ++n_values_;
@@ -144,11 +162,28 @@ void PageTable::extend(int32_t head, int32_t n) {
 void PageTable::share(int32_t head, const PageForms& page, bool coded) {
   int32_t& have = n_pages_[static_cast<size_t>(head)];
   CHECK(have < stride_ && spare_[static_cast<size_t>(head)].size() == 0);
-  CHECK((coded ? page.coded : page.born) >= 0 && (page.coded < 0 || two_forms()));
+  CHECK((coded ? page.coded : page.born) >= 0 || (page.born < 0 && page.coded < 0));
+  CHECK(page.coded < 0 || two_forms());
   if (page.born >= 0) pools_.values->retain(page.born);
   if (page.coded >= 0) pools_.codes->retain(page.coded);
   set_entry(at(head, have++), page, coded);
   count(page, 1);
+}
+
+void PageTable::skip(int32_t head) {
+  int32_t& have = n_pages_[static_cast<size_t>(head)];
+  CHECK(have < stride_);
+  set_entry(at(head, have++), {}, /*coded=*/false);
+}
+
+void PageTable::drop(int32_t head, int32_t i) {
+  if (!is_held(head, i)) return;
+  const PageForms page = forms(head, i);
+  n_coded_ -= is_coded(head, i) ? 1 : 0;
+  count(page, -1);
+  set_entry(at(head, i), {}, /*coded=*/false);
+  if (page.born >= 0) pools_.values->release(page.born);
+  if (page.coded >= 0) pools_.codes->release(page.coded);
 }
 
 void PageTable::count(const PageForms& page, int64_t by) {
@@ -196,7 +231,7 @@ int32_t PageTable::add_codes(int32_t head, int32_t i) {
   CHECK(two_forms() && i < n_pages(head) && !is_coded(head, i));
   if (ahead_[entry] >= 0) return ahead_[entry];
   PageRun& spare = spare_codes_[static_cast<size_t>(head)];
-  if (spare.size() == 0) spare = pools_.codes->allocate_run(std::clamp(i / 2, 1, kMaxRun));
+  if (spare.size() == 0) spare = pools_.codes->allocate_run(std::max(1, run_ahead(head, i)));
   ++n_codes_;
   return ahead_[entry] = spare.begin++;
 }
@@ -233,7 +268,7 @@ void PageTable::drop_codes(int32_t head, int32_t i) {
 int32_t PageTable::mark_copies(int32_t head, std::span<PageLink> links) const {
   int32_t n = 0;
   for (PageLink& link : links) {
-    CHECK(0 <= link.source && link.source < n_pages(head) && (two_forms() || !link.coded));
+    CHECK(0 <= link.source && is_held(head, link.source) && (two_forms() || !link.coded));
     const bool other_form = link.coded != is_coded(head, link.source);
     const PagePool& pool = is_coded(head, link.source) ? *pools_.codes : *pools_.values;
     CHECK(!other_form || (link.write && link.coded));
@@ -258,6 +293,7 @@ void PageTable::relink(int32_t head, const NewRow& to, FreshPages& fresh) {
     return two_forms() && old_codecs_[static_cast<size_t>(i)] == static_cast<uint8_t>(pools_.code_codec);
   };
   const auto leave = [&](int32_t i) {
+    if (old_row_[static_cast<size_t>(i)] < 0) return;
     left_.push_back({was_coded(i) ? pools_.codes : pools_.values, old_row_[static_cast<size_t>(i)]});
   };
   int32_t next = to.first, unnamed = to.first;

@@ -90,6 +90,8 @@ class PageTable {
     return n_coded_ > 0 && codecs_[at(head, i)] == static_cast<uint8_t>(pools_.code_codec);
   }
   PageForms forms(int32_t head, int32_t i) const;
+  // Whether page i is there; in the place of others a row has -1.
+  bool is_held(int32_t head, int32_t i) const { return i < n_pages(head) && pages_[at(head, i)] >= 0; }
   int32_t n_pages(int32_t head) const { return n_pages_[static_cast<size_t>(head)]; }
   int64_t n_pages() const;
   int64_t table_bytes() const;
@@ -97,6 +99,8 @@ class PageTable {
   int64_t bytes(KvCodec codec) const;  // forms with this codec alone
   int64_t seen_coded_bytes() const;    // pages that the newest rows see as codes
   bool any_shared() const;
+  // Whether another row shares one of pages [begin, end), all of them held, in the form that the newest rows see.
+  bool any_shared(int32_t head, int32_t begin, int32_t end) const;
   // Visits the pages that the table holds: in its rows, in all their forms, and taken ahead.
   void for_each_page(FunctionRef<void(const PagePool& pool, int32_t page)> visit) const;
 
@@ -104,8 +108,12 @@ class PageTable {
   // exhausted; the row keeps the pages it got until then.
   void extend(int32_t head, int32_t n);
   // Appends a page of another row of the same pools to a row, in the forms that are there; they are shared from now on.
-  // `coded`: the newest rows see its codes.
+  // `coded`: the newest rows see its codes. No form: the page is not held.
   void share(int32_t head, const PageForms& page, bool coded);
+  // Appends a page that is not held.
+  void skip(int32_t head);
+  // Frees page i in all its forms; the others keep their places.
+  void drop(int32_t head, int32_t i);
 
   // ---- two forms --------------------------------------------------------------------------------------------------
   // Makes room for the codes of a page of values, which are not seen yet. Returns the page; throws Error(kOutOfPages).
@@ -146,10 +154,11 @@ class PageTable {
   void for_each_form(FunctionRef<void(PagePool& pool, int32_t page)> visit) const;
   void set_entry(size_t entry, const PageForms& page, bool coded);
   void count(const PageForms& page, int64_t by);
+  int32_t run_ahead(int32_t head, int32_t end) const;
 
   TablePools pools_;
   int32_t stride_ = 0;
-  std::vector<int32_t> pages_;          // [n_heads, stride], the first n_pages of a row are in use
+  std::vector<int32_t> pages_;          // [n_heads, stride], the first n_pages of a row are in use; -1: not held
   std::vector<uint8_t> codecs_;         // the same of their codecs; empty with one form, like the next two
   std::vector<int32_t> born_;           // values of pages whose codes are seen; -1: freed
   std::vector<int32_t> ahead_;          // codes of pages whose values are seen; -1: not made

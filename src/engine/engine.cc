@@ -301,13 +301,17 @@ Prompt Engine::prepare_tokens(std::vector<int32_t> tokens) const {
 
 int64_t Engine::kv_bytes(int64_t n_tokens, const KvShape& shape) const {
   const int64_t n_pages = (n_tokens + kPageSlots - 1) / kPageSlots;
+  const int64_t passed = held_begin(static_cast<int32_t>(n_tokens), shape.largest_window());
   int64_t bytes = 0;
   for (int32_t l = 0; l < shape.n_layers(); ++l) {
     const KvLayerShape& layer = shape.layers[static_cast<size_t>(l)];
     if (shape.n_own_heads(l) == 0) continue;
-    const int64_t n_coded = layer.coded.has_value() && n_tokens > 0 ? coded_end(n_tokens - 1) - 1 : 0;
+    const int64_t begin = shape.is_windowed(l) ? passed : 0;
+    const int64_t first_coded = std::max<int64_t>(begin, 1);
+    const int64_t coded = layer.coded.has_value() && n_tokens > 0 ? coded_end(n_tokens - 1) : 1;
+    const int64_t n_coded = std::max<int64_t>(coded - first_coded, 0);
     bytes +=
-        shape.n_own_heads(l) * ((n_pages - n_coded) * backend_->kv_page_bytes(shape.codec, layer.head_dim) +
+        shape.n_own_heads(l) * ((n_pages - begin - n_coded) * backend_->kv_page_bytes(shape.codec, layer.head_dim) +
                                 n_coded * backend_->kv_page_bytes(layer.coded.value_or(shape.codec), layer.head_dim));
   }
   return bytes;

@@ -93,6 +93,8 @@ TEST(Config, NullIsNotTheSameAsAbsent) {
   EXPECT_THAT(windows(parse(with(R"("sliding_window":null,"num_key_value_heads":2)", "mistral")).text),
               ElementsAre(0, 0, 0, 0));
   EXPECT_EQ(parse(with(R"("num_key_value_heads":null)", "mistral")).text.layer(0).n_kv_heads, 4);
+  EXPECT_THAT(config_error(with(R"("sliding_window":0,"num_key_value_heads":2)", "mistral")),
+              HasSubstr("sliding_window: expected a size from 1"));
 }
 
 TEST(Config, WindowsPerLayer) {

@@ -8,8 +8,8 @@
 
 namespace vlcache {
 
-// Bytes of the pages that the newest row of a sequence sees, in the forms in which it sees them; with a window, of a
-// view without slot_pos the pages within it and the sinks'.
+// Bytes of the pages that the newest row of a sequence sees, in the forms in which it sees them; with a window, the
+// pages within it and the sinks', or all that a view with slot_pos holds.
 inline int64_t seen_page_bytes(const AttentionSeq& seq, const AttentionArgs& args) {
   if (seq.n_rows == 0) return 0;
   const KvView& kv = seq.kv;
@@ -18,7 +18,11 @@ inline int64_t seen_page_bytes(const AttentionSeq& seq, const AttentionArgs& arg
   int64_t bytes = 0;
   for (int32_t h = 0; h < kv.n_kv_heads; ++h) {
     const int64_t limit = std::max(kv.n_slots[h] - n_after, 0), n = pages_of(limit);
-    const bool windowed = args.window > 0 && kv.slot_pos == nullptr;
+    if (args.window > 0 && kv.slot_pos != nullptr) {
+      for (int64_t i = 0; i < n; ++i) bytes += kv.holds(h, i) ? kv.page_bytes(h, i, i + 1, coded_end(limit - 1)) : 0;
+      continue;
+    }
+    const bool windowed = args.window > 0;
     const int64_t first = windowed ? std::max<int64_t>(limit - args.window, 0) / kPageSlots : 0;
     const int64_t sinks = windowed ? std::min(first, pages_of(args.n_sinks)) : 0;
     const int32_t end = coded_end(limit - 1);

@@ -139,12 +139,14 @@ std::vector<int32_t> lasting_slots(const PolicySlots& slots, int32_t layer, int3
 
 // Number of leading slots that belong to tokens before `token`; places [n_slots], ascending.
 int32_t n_slots_before(std::span<const int32_t> places, int32_t token);
+// The first slot of a head that later queries see unless it is hidden: 0 without a window.
+int32_t first_in_window(const PolicySlots& slots, int32_t layer, int32_t head);
 
 // A decoded token's attention to n_slots slots, the mean of query heads [first, first + n_heads). In scores.scratch.
 std::span<float> mean_attention(const StepScores& scores, int64_t first, int64_t n_heads, size_t n_slots);
 
-// Hides the slots of least value in plane 0 until n_left are visible, or none is left from `begin` to n_slots -
-// n_recent; of equals the earliest.
+// Hides the slots of least value in plane 0 until n_left are visible, or none is left from `begin`, and the beginning
+// of the layer's window, to n_slots - n_recent; of equals the earliest.
 void hide_until(PolicySlots& slots, int32_t layer, int32_t head, int32_t n_left, int32_t begin, int32_t n_recent);
 
 // Deals out n_slots of all (layer, kv head) together, exactly: to every head of layer l in proportion to shares[l], at

@@ -61,8 +61,9 @@ class PolicySlots {
   // K and V of a head's slots, its first n: k, v [n, head_dim] f32, rotated keys; either may be empty.
   virtual int32_t head_dim(int32_t layer) const = 0;
   virtual void read(int32_t layer, int32_t head, const Tensor& k, const Tensor& v) const = 0;
-  // Number of slots that are not hidden; and the same number when the prompt was complete (0 before): the answer's
-  // slots come on top, unless a rule evicts others.
+  // Number of slots that later queries see: not hidden, and within the layer's window. And the number of slots that
+  // were not hidden when the prompt was complete (0 before): the answer's slots come on top, unless a rule evicts
+  // others.
   virtual int32_t n_visible(int32_t layer, int32_t head) const = 0;
   virtual int32_t n_visible_at_prompt_end(int32_t layer, int32_t head) const = 0;
   // [n_slots] running sums, as many planes as the policy requested.

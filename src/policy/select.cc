@@ -63,15 +63,20 @@ std::vector<int32_t> ranked_slots(std::span<const float> scores, const Protected
   return std::move(c.always);
 }
 
+int32_t first_in_window(const PolicySlots& slots, int32_t layer, int32_t head) {
+  const int32_t window = slots.window(layer);
+  if (window == 0) return 0;
+  const std::span<const int32_t> places = slots.places(layer, head);
+  if (places.empty()) return 0;
+  return static_cast<int32_t>(std::ranges::upper_bound(places, places.back() + 1 - window) - places.begin());
+}
+
 std::vector<int32_t> lasting_slots(const PolicySlots& slots, int32_t layer, int32_t head) {
   const std::span<const float> bias = slots.bias(layer, head);
-  const std::span<const int32_t> places = slots.places(layer, head);
-  const int32_t window = slots.window(layer), last = places.empty() ? 0 : places.back();
+  const auto n = static_cast<int32_t>(slots.places(layer, head).size());
   std::vector<int32_t> lasting;
-  for (size_t i = 0; i < places.size(); ++i) {
-    const bool hidden = !bias.empty() && !std::isfinite(bias[i]);
-    const bool outside_window = window > 0 && places[i] <= last + 1 - window;
-    if (!hidden && !outside_window) lasting.push_back(static_cast<int32_t>(i));
+  for (int32_t i = first_in_window(slots, layer, head); i < n; ++i) {
+    if (bias.empty() || std::isfinite(bias[static_cast<size_t>(i)])) lasting.push_back(i);
   }
   return lasting;
 }
@@ -103,6 +108,7 @@ std::span<float> mean_attention(const StepScores& scores, int64_t first, int64_t
 void hide_until(PolicySlots& slots, int32_t layer, int32_t head, int32_t n_left, int32_t begin, int32_t n_recent) {
   const int32_t n_hide = slots.n_visible(layer, head) - n_left;
   if (n_hide <= 0) return;
+  begin = std::max(begin, first_in_window(slots, layer, head));
   const std::span<const float> bias = slots.bias(layer, head), values = slots.plane(layer, head, 0);
   const auto end = static_cast<int32_t>(values.size()) - n_recent;
   const auto hidden = [&](int32_t i) { return !bias.empty() && !std::isfinite(bias[static_cast<size_t>(i)]); };

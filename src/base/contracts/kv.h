@@ -47,7 +47,8 @@ struct KvPool {
 struct KvView {
   // By codec.
   KvPool pools[kKvCodecs];
-  // [n_kv_heads, page_stride] page ids; page i holds slots [64 i, 64 i + 64).
+  // [n_kv_heads, page_stride] page ids; page i holds slots [64 i, 64 i + 64). -1: the page is not held; no row whose
+  // attention is asked for sees it, for its window.
   const int32_t* pages = nullptr;
   // [n_kv_heads, page_stride] codec of each page; null: all are `codec`.
   const uint8_t* codecs = nullptr;
@@ -66,6 +67,7 @@ struct KvView {
   int32_t head_dim = 0;
   KvCodec codec = KvCodec::kBF16;
 
+  bool holds(int head, int64_t i) const { return pages[static_cast<int64_t>(head) * page_stride + i] >= 0; }
   std::byte* page(int head, int64_t i) const {
     const int64_t at = static_cast<int64_t>(head) * page_stride + i;
     return page_in(page_codec(head, i), pages[at]);

@@ -245,18 +245,30 @@ void BenchRunner::fill(const BenchCase& test) {
   }
   if (depth == 0) return;
   compress_ms_ = run_all(sequences_, 1 + policy_->acts_after_tokens());
-  for (const auto& s : sequences_) s->rewind(depth);
-  int64_t n_kept = 0, n_heads = 0;
-  const Sequence& s = *sequences_[0];
-  for (int32_t layer = 0; layer < s.cache().shape().n_layers(); ++layer) {
-    for (int32_t head = 0; head < s.cache().shape().n_own_heads(layer); ++head, ++n_heads)
-      n_kept += s.n_visible(layer, head);
+  for (const auto& s : sequences_) {
+    s->rewind(depth);
+    s->cache().keep_place(depth);
   }
-  kept_share_ = static_cast<double>(n_kept) / static_cast<double>(std::max<int64_t>(n_heads, 1)) / depth;
+  int64_t n_kept = 0, n_all = 0;
+  const Sequence& s = *sequences_[0];
+  const KvShape& shape = s.cache().shape();
+  for (int32_t layer = 0; layer < shape.n_layers(); ++layer) {
+    for (int32_t head = 0; head < shape.n_own_heads(layer); ++head) {
+      n_kept += s.n_visible(layer, head);
+      n_all += shape.most_visible(layer, depth);
+    }
+  }
+  kept_share_ = static_cast<double>(n_kept) / static_cast<double>(std::max<int64_t>(n_all, 1));
 }
 
 double BenchRunner::time_steps(const BenchCase& test, const Sequences& sequences) {
   for (const auto& s : sequences) {
+    const bool frees = s->cache().shape().largest_window() > 0 && !s->complete();
+    if (frees && test.n_prompt + test.n_gen > kPagesBeforeWindow * kPageSlots) {
+      throw Error(ErrorCode::kInput, "bench: after " + policy_->name() +
+                                         " has evicted, layers with a sliding window can be taken back by " +
+                                         std::to_string(kPagesBeforeWindow * kPageSlots) + " tokens; use fewer");
+    }
     s->rewind(test.n_depth);
     s->reserve(test.n_prompt + test.n_gen);
     if (test.n_prompt > 0) {

@@ -117,16 +117,18 @@ void Conversation::print_stats() const {
       "%s\n%.0f of %d prompt tokens came from the KV cache%s; %d tokens in the conversation, peak KV %.1f MiB\n",
       summary(*last_).c_str(), n_loaded, last_->n_prompt, images.c_str(), sequence_->n_tokens(),
       static_cast<double>(last_->kv.peak_bytes) / 1048576.0);
-  // Slots over all layers and heads; a token has one in each.
-  int64_t n_heads = 0, n_kept = 0;
-  for (const std::vector<int32_t>& layer : last_->kv.slots) {
-    n_heads += std::ssize(layer);
-    n_kept = std::accumulate(layer.begin(), layer.end(), n_kept);
-  }
-  const double kept = n_heads > 0 ? static_cast<double>(n_kept) / static_cast<double>(n_heads) : 0;
+  // Slots over all layers and heads; a token has one in each, as far as the layer's window reaches.
   const int32_t n_tokens = sequence_->n_tokens() + n_dropped_;
-  if (kept > 0 && n_tokens - kept >= 0.5) {
-    std::fprintf(stderr, "%s dropped %.0f of %d slots per layer and head\n", policy_->name().c_str(), n_tokens - kept,
+  const std::vector<std::vector<int32_t>>& slots = last_->kv.slots;
+  int64_t n_heads = 0, n_kept = 0, n_all = 0;
+  for (size_t layer = 0; layer < slots.size(); ++layer) {
+    n_heads += std::ssize(slots[layer]);
+    n_kept = std::accumulate(slots[layer].begin(), slots[layer].end(), n_kept);
+    n_all += std::ssize(slots[layer]) * sequence_->cache().shape().most_visible(static_cast<int32_t>(layer), n_tokens);
+  }
+  const double dropped = n_heads > 0 ? static_cast<double>(n_all - n_kept) / static_cast<double>(n_heads) : 0;
+  if (n_kept > 0 && dropped >= 0.5) {
+    std::fprintf(stderr, "%s dropped %.0f of %d slots per layer and head\n", policy_->name().c_str(), dropped,
                  n_tokens);
   }
 }

@@ -1,5 +1,6 @@
 // `vlcache info`: what a checkpoint is and costs, and how memory would be divided, before it is loaded.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -287,6 +288,18 @@ std::vector<KvCodec> kv_codecs(const Found& found) {
   return codecs;
 }
 
+// The share of kv_bytes() of a token beyond the sliding windows: layers with one hold no more then.
+double share_beyond_windows(const Found& found) {
+  double all = 0, beyond = 0;
+  for (const TextLayer& layer : found.config.text.layers) {
+    if (layer.shares_kv >= 0) continue;
+    const auto size = static_cast<double>(layer.n_kv_heads * layer.head_dim);
+    all += size;
+    beyond += layer.window > 0 ? 0 : size;
+  }
+  return all > 0 ? beyond / all : 1;
+}
+
 void print_info_json(const Found& found, const InfoFlags& flags) {
   const WeightList& weights = found.listing.weights;
   nlohmann::ordered_json matrices = nlohmann::ordered_json::array();
@@ -302,22 +315,25 @@ void print_info_json(const Found& found, const InfoFlags& flags) {
   nlohmann::ordered_json by_codec = nlohmann::ordered_json::object();
   for (const KvCodec codec : kv_codecs(found)) by_codec[std::string(kv_codec_name(codec))] = kv_bytes(found, codec);
   const KvCodec kv_codec = default_codec(flags.model, found.checkpoint);
-  nlohmann::ordered_json json{{"architecture", found.config.model_type},
-                              {"parameters", weights.n_parameters},
-                              {"stored_bytes", found.stored_bytes},
-                              {"stored_dtype", dtype_name(found.config.dtype)},
-                              {"dtype", dtype_name(found.compute)},
-                              {"form", weight_choice_name(forms.text)},
-                              {"vision_form", weight_choice_name(forms.vision)},
-                              {"weight_bytes", weights.bytes},
-                              {"weights_shared", found.shares_weights},
-                              {"workspace_bytes", workspace_bytes(found, flags.model.prefill_chunk)},
-                              {"kv_codec", kv_codec_name(kv_codec)},
-                              {"kv_bytes_per_token", kv_bytes(found, kv_codec)},
-                              {"kv_bytes_per_token_by_codec", std::move(by_codec)},
-                              {"max_positions", found.config.text.max_positions},
-                              {"weights", std::move(matrices)},
-                              {"fingerprint", nullptr}};
+  nlohmann::ordered_json json{
+      {"architecture", found.config.model_type},
+      {"parameters", weights.n_parameters},
+      {"stored_bytes", found.stored_bytes},
+      {"stored_dtype", dtype_name(found.config.dtype)},
+      {"dtype", dtype_name(found.compute)},
+      {"form", weight_choice_name(forms.text)},
+      {"vision_form", weight_choice_name(forms.vision)},
+      {"weight_bytes", weights.bytes},
+      {"weights_shared", found.shares_weights},
+      {"workspace_bytes", workspace_bytes(found, flags.model.prefill_chunk)},
+      {"kv_codec", kv_codec_name(kv_codec)},
+      {"kv_bytes_per_token", kv_bytes(found, kv_codec)},
+      {"kv_bytes_per_token_by_codec", std::move(by_codec)},
+      {"kv_bytes_per_token_beyond_windows",
+       std::llround(static_cast<double>(kv_bytes(found, kv_codec)) * share_beyond_windows(found))},
+      {"max_positions", found.config.text.max_positions},
+      {"weights", std::move(matrices)},
+      {"fingerprint", nullptr}};
   if (const auto print = fingerprint(found)) json["fingerprint"] = *print;
   std::printf("%s\n", json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
 }
@@ -335,6 +351,10 @@ void describe_costs(const Found& found, int64_t rows) {
                  (is_coded(codec) ? "; values stay: the first page, of " + std::to_string(kPageSlots) +
                                         " tokens, and the last 2 to 6"
                                   : ""));
+  }
+  if (const double share = share_beyond_windows(found); share < 1) {
+    line("", format("%.0f %% of that for tokens beyond the sliding window: layers with one free the pages before it",
+                    100 * share));
   }
   line("workspace", bytes(workspace_bytes(found, rows)) + " for steps of " + std::to_string(rows) + " rows in " +
                         std::string(dtype_name(found.compute)));

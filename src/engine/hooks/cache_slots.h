@@ -37,20 +37,20 @@ class CacheSlots final : public PolicySlots {
   void read(int32_t layer, int32_t head, const Tensor& k, const Tensor& v) const override {
     cache_.read(layer, head, k, v);
   }
-  int32_t n_visible(int32_t layer, int32_t head) const override {
-    return cache_.n_slots(layer, head) - cache_.n_hidden(layer, head);
-  }
+  int32_t n_visible(int32_t layer, int32_t head) const override { return cache_.n_visible(layer, head); }
   int32_t n_visible_at_prompt_end(int32_t layer, int32_t head) const override {
     return n_visible_at_prompt_end_.empty()
                ? 0
                : n_visible_at_prompt_end_[static_cast<size_t>(layer)][static_cast<size_t>(head)];
   }
-  // The last n_after slots of every head belong to tokens after the prompt.
+  // The last n_after slots of every head belong to tokens after the prompt. Slots that the window has passed since
+  // count as the prompt's.
   void note_prompt_end(int32_t n_after = 0) {
     n_visible_at_prompt_end_.assign(static_cast<size_t>(n_layers()), {});
     for (int32_t layer = 0; layer < n_layers(); ++layer) {
       for (int32_t head = 0; head < n_kv_heads(layer); ++head) {
-        n_visible_at_prompt_end_[static_cast<size_t>(layer)].push_back(n_visible(layer, head) - n_after);
+        n_visible_at_prompt_end_[static_cast<size_t>(layer)].push_back(cache_.n_slots(layer, head) -
+                                                                       cache_.n_hidden(layer, head) - n_after);
       }
     }
   }

@@ -24,7 +24,7 @@ CaptureHooks::CaptureHooks(Backend& backend, int32_t n_layers, int32_t n_prompt,
     : backend_(backend), n_prompt_(n_prompt), capture_(capture), windows_(static_cast<size_t>(n_layers)) {
   const CaptureRequest& r = capture.request;
   CHECK((!r.all_sums && r.band == 0) || r.reduce != CaptureRequest::Reduce::kMax);
-  CHECK(!r.all_max || r.reduce == CaptureRequest::Reduce::kMax);
+  CHECK((!r.all_max && !r.window_max) || r.reduce == CaptureRequest::Reduce::kMax);
   CHECK(r.window_weights.empty() || static_cast<int32_t>(r.window_weights.size()) == r.window);
   CHECK(r.replay.piece == 0 || r.ahead == 0);
   if (r.future > 0) moments_.resize(windows_.size());
@@ -86,7 +86,9 @@ bool CaptureHooks::after_attention(int layer_index, const Observed& observed, st
   if (capture_.request.window > 0 && capture_.request.replay.piece == 0) {
     keep_window(layer_index, observed, n_old);
     const bool complete = observed.tokens.back() == n_prompt_ - 1;
-    if (complete || codes_change(windows_[static_cast<size_t>(layer_index)], observed)) {
+    // Where the layer has a window, pages that these rows see may be freed after the step.
+    const bool leaves = observed.window > 0 || codes_change(windows_[static_cast<size_t>(layer_index)], observed);
+    if (complete || leaves) {
       sum_window(layer_index, observed);
     }
   }
@@ -191,7 +193,7 @@ void CaptureHooks::keep_window(int layer_index, const Observed& observed, int64_
   copy_queries(window, observed);
 }
 
-// Keeps the queries of `window` tokens, evenly spread over those that are repeated.
+// Keeps the queries of `window` tokens, evenly spread over the repeated ones.
 void CaptureHooks::keep_replayed(int layer_index, const Observed& observed, int64_t n_old) {
   LayerCapture& layer = capture_.layers[static_cast<size_t>(layer_index)];
   Window& window = windows_[static_cast<size_t>(layer_index)];
@@ -230,8 +232,8 @@ bool CaptureHooks::codes_change(const Window& window, const Observed& observed) 
   return std::ranges::any_of(lengths, [&](int32_t n) { return coded_end(n) != coded_end(n - n_rows); });
 }
 
-// Sums what the rows of the window attend to that were computed and are not summed: all of them where pages stay
-// values.
+// Sums what the rows of the window attend to that were computed and are not summed: all of them where pages stay as
+// they are.
 void CaptureHooks::sum_window(int layer_index, const Observed& observed) {
   LayerCapture& layer = capture_.layers[static_cast<size_t>(layer_index)];
   Window& window = windows_[static_cast<size_t>(layer_index)];

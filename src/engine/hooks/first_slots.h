@@ -1,6 +1,7 @@
 // FirstSlots shows a policy all slots but the last ones of every head: a prompt without the answer after it.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "policy/policy.h"
@@ -31,7 +32,9 @@ class FirstSlots final : public PolicySlots {
   void read(int32_t layer, int32_t head, const Tensor& k, const Tensor& v) const override {
     all_.read(layer, head, k, v);
   }
-  int32_t n_visible(int32_t layer, int32_t head) const override { return all_.n_visible(layer, head) - n_left_out_; }
+  int32_t n_visible(int32_t layer, int32_t head) const override {
+    return std::max(0, all_.n_visible(layer, head) - n_left_out_);
+  }
   int32_t n_visible_at_prompt_end(int32_t layer, int32_t head) const override {
     return all_.n_visible_at_prompt_end(layer, head);
   }

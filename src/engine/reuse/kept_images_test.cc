@@ -60,7 +60,7 @@ TEST(KeptImages, EqualAPromptWithTheOtherTokensEvicted) {
   }
 }
 
-// A layer has the image's tokens that it computes, and those that are kept.
+// A layer has the image's tokens that it computes, and the kept ones.
 TEST(KeptImages, IncludeTheRecomputedTokens) {
   std::vector<float> expected;
   for (const std::string_view backend : backend_names()) {

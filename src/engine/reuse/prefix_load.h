@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,8 +24,8 @@ class PrefixLoad final : public PageSource {
   PrefixLoad(Engine& engine, const KnownPrompt& prompt);
 
   // ---- while the request is queued --------------------------------------------------------------------------------
-  // Whether tiers are still being asked, or have not given the first layer of each record, at `until` at the latest. Of
-  // a record that is late, missing or damaged, the prefix ends before it.
+  // Whether tiers are still being asked, or have not given the first layer of each record, at `until` at the latest. A
+  // record that is late, missing or damaged shortens the prefix, for which other records may then be loaded.
   bool pending(Deadline until);
   // How many tokens of the prompt the prefix cache had when the tiers had answered, with those that come from them.
   int32_t n_known() const { return n_known_; }
@@ -65,14 +66,16 @@ class PrefixLoad final : public PageSource {
  private:
   void start_loads();
   int32_t joins_at(int32_t n_memory) const;
-  PrefixStore::Plan plan(int32_t n_begin, int32_t n_most) const;
-  void keep_planned(const PrefixStore::Plan& plan);
+  int32_t begin_of_loads() const;
+  PrefixStore::Plan plan(int32_t n_begin, int32_t n_most);
+  std::vector<PrefixStore::Load>::iterator load_of(size_t piece);
+  void load_planned(const PrefixStore::Plan& plan);
   struct Found {
     const PrefixStore::Piece* piece;
     ChainedTier* from;
   };
   std::string slower_than_computing(std::span<const Found> found) const;
-  void drop_from(size_t load);
+  void drop(size_t load);
   void all_filled();
 
   Engine* engine_ = nullptr;
@@ -80,12 +83,15 @@ class PrefixLoad final : public PageSource {
   ExactPrefix prefix_;
   PrefixBeginning beginning_;
   TierSearch search_;
+  std::set<size_t> missed_;    // pieces of prefix_ whose records were late, missing or damaged
   Deadline by_ = kNoDeadline;  // the time limit of search and loads, which begins with the first call of pending()
   bool started_ = false;
+  bool has_more_time_ = false;  // by_ was moved
   int32_t n_known_ = 0;
+  int32_t n_begin_ = 0;  // tokens that come before loads_, where a shape has places
   std::string obstacle_;
   double ms_per_token_ = 0;
-  std::vector<PrefixStore::Load> loads_;  // consecutive pieces, which give n_known_ tokens
+  std::vector<PrefixStore::Load> loads_;  // pieces in their order, which give n_known_ tokens
   Sequence* sequence_ = nullptr;          // that loads_ are given to; null: none, or all its pages are filled
   int32_t n_given_ = 0;                   // its tokens then
   std::vector<bool> filled_;              // by layer

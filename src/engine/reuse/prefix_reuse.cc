@@ -167,10 +167,11 @@ ExactPrefix exact_prefix(Engine& engine, const KnownPrompt& prompt) {
   return {key_of(kv.prefixes(), parts), pieces_of(*kv.prefix_store(), parts)};
 }
 
-PrefixBeginning::PrefixBeginning(const KnownPrompt& prompt) : images_(images_of(prompt.images)), salt_(prompt.salt) {
-  constexpr size_t kMost = PrefixStore::kRecordPages * kPageSlots;
+PrefixBeginning::PrefixBeginning(const KnownPrompt& prompt, const KvShape& shape)
+    : images_(images_of(prompt.images)), salt_(prompt.salt) {
+  const size_t most = shape.all_windowed() ? prompt.tokens.size() : size_t{PrefixStore::kRecordPages} * kPageSlots;
   const std::vector<Sha256Digest> keys = keys_of(prompt.images);
-  elements_ = digests_of({prompt.tokens.first(std::min(prompt.tokens.size(), kMost)), prompt.images, keys, salt_});
+  elements_ = digests_of({prompt.tokens.first(std::min(prompt.tokens.size(), most)), prompt.images, keys, salt_});
 }
 
 std::string PrefixBeginning::other_codes(PrefixStore& store, std::span<const KvShape> shapes) const {
@@ -245,7 +246,9 @@ std::string PrefixReuse::begin(Engine& engine, Sequence& sequence, const Prompt&
     return other.empty() ? "no cached prompt continues like this" : other;
   }
   sequence.cache().keep_place(match.n_common);
-  return std::to_string(n_more) + " more tokens are in the cache, but coded KV can be continued only at certain places";
+  return std::to_string(n_more) + " more tokens are in the cache, but " +
+         (kv.shape().has_codes() ? "coded KV" : "a model with sliding windows") +
+         " can be continued only at certain places";
 }
 
 bool PrefixReuse::give_up() {
@@ -265,14 +268,16 @@ std::vector<Element> PrefixReuse::promise(Engine& engine, const Sequence& sequen
   return key_of(cache, parts_of(sequence, n_pages * kPageSlots));
 }
 
-void PrefixReuse::keep(Engine& engine, const Sequence& sequence, double ms_per_token, bool whole_pages) {
+int32_t PrefixReuse::keep(Engine& engine, const Sequence& sequence, double ms_per_token, bool whole_pages) {
   const Policy& policy = sequence.policy();
-  if (!shares_pages(policy) || !sequence.complete()) return;
+  if (!shares_pages(policy) || !sequence.complete()) return 0;
   int32_t n = sequence.n_done();
   if (whole_pages) n = n / kPageSlots * kPageSlots;
-  if (n == 0) return;
+  if (n == 0) return 0;
   PrefixCache& cache = engine.caches().of(sequence.codec()).prefixes();
-  cache.keep(key_of(cache, parts_of(sequence, n)), sequence.cache(), ms_per_token);
+  const std::vector<Element> key = key_of(cache, parts_of(sequence, n));
+  cache.keep(key, sequence.cache(), ms_per_token);
+  return cache.n_known(key) == n ? n : 0;
 }
 
 void PrefixReuse::note_use(Engine& engine, const Sequence& sequence, ExactPrefix prefix, double ms_per_token,

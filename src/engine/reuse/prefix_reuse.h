@@ -43,7 +43,7 @@ struct PrefixMatch {
   std::string obstacle;      // why no prefix may be taken; "": `key` may
   std::vector<Element> key;  // of the tokens that need not be computed for this prompt
   int32_t n = 0;             // elements of it that are cached, after which the sequence can continue
-  int32_t n_common = 0;      // elements of it that are cached; more only where pages become codes
+  int32_t n_common = 0;      // elements of it that are cached; more only where KvShape::has_places()
   std::vector<Image> images;
 
   // The most elements, n at most, that do not end inside a reused image.
@@ -59,11 +59,12 @@ struct ExactPrefix {
 inline constexpr int32_t kFewestStored = kPageSlots;
 ExactPrefix exact_prefix(Engine& engine, const KnownPrompt& prompt);
 
-// The first tokens of a prompt, by which tiers are asked for KV that was computed with other codes.
+// The tokens of a prompt by which tiers are asked for KV that was computed with other codes: the first ones, or all of
+// them where every layer has a window, as tiers lack the first pages then.
 class PrefixBeginning {
  public:
   PrefixBeginning() = default;
-  explicit PrefixBeginning(const KnownPrompt& prompt);
+  PrefixBeginning(const KnownPrompt& prompt, const KvShape& shape);
   // PrefixStore::other_codes().
   std::string other_codes(PrefixStore& store, std::span<const KvShape> shapes) const;
 
@@ -86,7 +87,7 @@ class PrefixReuse {
   // Gives `sequence`, which has taken `prompt`, the longest cached prefix, if that is more than it has: as it would be
   // computed, or after images that are reused as `options` would reuse them here. Never all of a prompt, whose last
   // token's logits are needed, and never part of an image that is reused: one that memory has, or a tier, as far as is
-  // known. Where pages become codes, the sequence keeps the place where it parts with the cached prefix. Returns why
+  // known. Where KvShape::has_places(), the sequence keeps the place where it parts with the cached prefix. Returns why
   // the prefix is no longer; "": it is as long as it can be.
   std::string begin(Engine& engine, Sequence& sequence, const Prompt& prompt, const ReuseOptions& options,
                     ImageSearch& tiers);
@@ -95,7 +96,8 @@ class PrefixReuse {
   // After begin(): tokens of the prompt that a prefix may have at most; 0: none may be taken.
   int32_t n_allowed() const { return n_allowed_; }
   // Caches what the sequence has, if none of it was evicted: whole pages, so that it may continue, or all of it.
-  static void keep(Engine& engine, const Sequence& sequence, double ms_per_token, bool whole_pages);
+  // Returns the number of tokens if the cache has all of them then, else 0.
+  static int32_t keep(Engine& engine, const Sequence& sequence, double ms_per_token, bool whole_pages);
   // The key of what the sequence, which has begun with `prompt`, will have cached when that is computed, in whole
   // pages; empty if that is not certain.
   static std::vector<Element> promise(Engine& engine, const Sequence& sequence, const Prompt& prompt,

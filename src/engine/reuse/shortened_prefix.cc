@@ -89,7 +89,8 @@ class Turn {
   std::vector<float> cos_, sin_;  // [n, half_]
 };
 
-// Appends slots [first, first + n) of `from`, whose keys are turned, to a layer of `to` as the given tokens.
+// Appends slots [first, first + n) of `from`, whose keys are turned, to a layer of `to` as the given tokens. What
+// `from` does not hold remains undefined.
 void move_layer(Backend& backend, const KvCache& from, int32_t layer, int32_t first, std::span<const int32_t> tokens,
                 const Turn& turn, KvCache& to) {
   const KvView view = to.append(layer, tokens);
@@ -98,13 +99,17 @@ void move_layer(Backend& backend, const KvCache& from, int32_t layer, int32_t fi
   const int64_t d = from.shape().layers[static_cast<size_t>(layer)].head_dim;
   std::vector<int32_t> slots(tokens.size());
   std::iota(slots.begin(), slots.end(), first);
+  const auto held = std::ranges::find_if(slots, [&](int32_t slot) { return from.holds(layer, 0, slot); });
+  const int64_t n_missing = held - slots.begin();  // before a window
+  slots.erase(slots.begin(), held);
   std::vector<float> k(static_cast<size_t>(n * n_heads * d)), v(k.size()), head_k(static_cast<size_t>(n * d)),
       head_v(head_k.size());
   const auto tensor = [](std::vector<float>& values, int64_t rows, int64_t columns) {
     return Tensor(values.data(), DType::kF32, {rows, columns});
   };
   for (int64_t head = 0; head < n_heads; ++head) {
-    backend.kv_read(from.view(layer), static_cast<int>(head), slots, tensor(head_k, n, d), tensor(head_v, n, d));
+    backend.kv_read(from.view(layer), static_cast<int>(head), slots, tensor(head_k, n, d).slice_rows(n_missing, n),
+                    tensor(head_v, n, d).slice_rows(n_missing, n));
     turn.apply(head_k);
     for (int64_t i = 0; i < n; ++i) {
       std::copy_n(head_k.begin() + i * d, d, k.begin() + (i * n_heads + head) * d);
@@ -114,6 +119,23 @@ void move_layer(Backend& backend, const KvCache& from, int32_t layer, int32_t fi
   backend.kv_write(Tensor(k.data(), DType::kF32, {n, n_heads, d}), Tensor(v.data(), DType::kF32, {n, n_heads, d}),
                    view);
   to.encode(layer);
+}
+
+// Whether the longer prompt's cache has what the next row of the shorter one sees of windowed layers.
+bool has_window(const KvCache& longer, const Overlap& overlap) {
+  const int32_t window = longer.shape().largest_window(), n = overlap.n_same + overlap.n_moved;
+  if (window == 0) return true;
+  const auto held = [&](int32_t token) {  // a token index of the shorter one
+    const int32_t source = token < overlap.n_same ? token : token - overlap.n_same + overlap.from;
+    for (int32_t layer = 0; layer < longer.shape().n_layers(); ++layer) {
+      if (longer.shape().n_own_heads(layer) > 0 && !longer.holds(layer, 0, source)) return false;
+    }
+    return true;
+  };
+  for (int32_t token = std::max(0, n - window + 1); token < n; ++token) {
+    if (!held(token)) return false;
+  }
+  return true;
 }
 
 // The first tokens of the shorter prompt, from the cache of the longer one.
@@ -169,7 +191,7 @@ int32_t shorten_prefix(Engine& engine, const PrefixTokens& before, const CachedP
   Overlap found = overlap(longer, shorter);
   if (engine.model().config().text.learned_positions) found.n_moved = 0;  // keys that cannot leave their positions
   const int32_t n = found.n_same + found.n_moved;
-  if (n == 0) return 0;
+  if (n == 0 || !has_window(known.kv, found)) return 0;
   const KvCache kv = moved(engine, known.kv, found, before.positions, prompt.token_infos());
   prompt.salt = salt_of(longer, before, found.from - found.n_same);
   prompt.keys = image_keys(prompt);

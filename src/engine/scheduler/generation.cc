@@ -196,8 +196,9 @@ void Generation::keep_prefix(bool whole_pages) {
   if (!request_.reuse.prefix || request_.reuse.shadow || sequence_->looks_ahead()) return;
   promised_.emplace();
   const int32_t n_computed = std::max(1, sequence_->prompt_shape().n_tokens - result_.cache.n_prefix_tokens);
-  PrefixReuse::keep(engine_, *sequence_, result_.timings.prefill_ms / n_computed, whole_pages);
+  const int32_t n = PrefixReuse::keep(engine_, *sequence_, result_.timings.prefill_ms / n_computed, whole_pages);
   if (own_sequence_ != nullptr) sequence_->cache().forget_places();  // the cache has them
+  if (n > 0) sequence_->cache().forget_window_places(n);
 }
 
 // The prompt is computed.

@@ -12,7 +12,8 @@ namespace {
 
 class Shadows : public testing::Test {
  protected:
-  Shadows() : dir_(std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/models/llava-next-llama") {
+  explicit Shadows(const char* model = "llava-next-llama")
+      : dir_(std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/models" / model) {
     EngineOptions options;
     options.dtype = DType::kF32;
     options.kv_memory_bytes = options.cache_bytes = 64 << 20;
@@ -177,6 +178,25 @@ TEST_F(Shadows, CompareReusedAnswers) {
   compare();
   EXPECT_EQ(counts_->state().one.evidence.answers.n, 1);
   EXPECT_GT(counts_->state().one.evidence.kl, 0);
+}
+
+// Prompts longer than the model's sliding window of 64 and four pages, of which the first pages were freed.
+class WindowedShadows : public Shadows {
+ protected:
+  WindowedShadows() : Shadows("llava-next-mistral") {}
+};
+
+TEST_F(WindowedShadows, CompareAndLeaveNoTrace) {
+  std::string question = ": <image>. What is it?";
+  while (request("Look here" + question, {0}).prompt.n_tokens() < 430) question += " Look again.";
+  ask("First" + question, {0});
+  const GenerateResult answer = ask("Look here" + question, {0});
+  EXPECT_EQ(answered_.size(), 1u);
+  const int64_t pages = engine_->pools().used_bytes();
+  compare();
+  EXPECT_EQ(engine_->pools().used_bytes(), pages);
+  EXPECT_EQ(counts_->state().one.evidence.answers.n, 1);
+  EXPECT_EQ(ids_of(ask("Look here" + question, {0})), ids_of(answer));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "engine/prompt/prompt_images.h"
 #include "model/family.h"
+#include "policy/parts.h"
 
 namespace vlcache {
 namespace {
@@ -16,7 +17,7 @@ std::vector<int32_t> count_heads(const PolicySlots& slots, int32_t n_tokens, int
       const std::span<const int32_t> tokens = slots.tokens(layer, head);
       const std::span<const float> bias = slots.bias(layer, head);
       n_heads += 1;
-      for (size_t i = 0; i < tokens.size(); ++i) {
+      for (auto i = static_cast<size_t>(first_in_window(slots, layer, head)); i < tokens.size(); ++i) {
         const bool hidden = !bias.empty() && std::isinf(bias[i]);
         if (!hidden && tokens[i] >= 0 && tokens[i] < n_tokens) ++counts[static_cast<size_t>(tokens[i])];
       }

@@ -4,11 +4,12 @@
 
 #include "base/error.h"
 #include "engine/hooks/first_slots.h"
+#include "policy/parts.h"
 
 namespace vlcache {
 namespace {
 
-// Adds the last n slots of every head to what is kept, unchanged.
+// Adds the last n slots of every head to what is kept, unchanged, as far as the next row sees them.
 void keep_last_slots(PolicySlots& slots, int32_t n, KeepPlan& plan) {
   for (int32_t layer = 0; n > 0 && layer < slots.n_layers(); ++layer) {
     for (int32_t head = 0; head < slots.n_kv_heads(layer); ++head) {
@@ -18,11 +19,12 @@ void keep_last_slots(PolicySlots& slots, int32_t n, KeepPlan& plan) {
       const size_t n_before = kept.keep.size() + kept.merges.size();
       CHECK(n_before == 0 || kept.planes.size() % n_before == 0);
       const size_t n_planes = n_before == 0 ? 0 : kept.planes.size() / n_before;
+      const int32_t begin = std::max(n_slots - n, first_in_window(slots, layer, head));
       for (size_t plane = n_planes; plane-- > 0;) {
         const auto end = kept.planes.begin() + static_cast<int64_t>((plane + 1) * n_before);
-        kept.planes.insert(end, static_cast<size_t>(n), 0.0f);
+        kept.planes.insert(end, static_cast<size_t>(n_slots - begin), 0.0f);
       }
-      for (int32_t slot = n_slots - n; slot < n_slots; ++slot) {
+      for (int32_t slot = begin; slot < n_slots; ++slot) {
         if (!kept.slot_bias.empty()) kept.slot_bias.push_back(bias.empty() ? 0 : bias[static_cast<size_t>(slot)]);
         kept.keep.push_back(slot);
       }
@@ -41,6 +43,7 @@ Sequence::Sequence(const Prompt& prompt, KvCache cache, PolicyPtr policy, const 
       next_token_before_(next_token_) {
   policy_->check_fits(slots_);
   cache_.set_planes(policy_->n_planes());
+  cache_.keep_sinks(policy_->pattern().n_sinks);
   continue_with(prompt);
 }
 
@@ -59,6 +62,7 @@ Sequence::Sequence(const Sequence& other, PolicyPtr policy)
   acting_.set_done(true);
   policy_->check_fits(slots_);
   cache_.set_planes(policy_->n_planes());
+  cache_.keep_sinks(policy_->pattern().n_sinks);
 }
 
 std::unique_ptr<Sequence> Sequence::fork(PolicyPtr policy, const KeepPlan& plan) const {
@@ -200,9 +204,10 @@ void Sequence::take_back_supplied() {
 void Sequence::keep_places(bool regular) {
   if (regular) cache_.keep_regular_places();
   for (const int32_t n : {prompt_.n_tokens - 1, prompt_.n_tokens}) cache_.keep_place(n);  // the same prompt, and more
+  const int32_t distance = std::max(kPlaceDistance, 8 * cache_.shape().largest_window());
   int32_t next = INT32_MAX;
   for (auto span = images_.spans().rbegin(); span != images_.spans().rend(); ++span) {
-    if (next < INT32_MAX && next - span->end < kPlaceDistance) continue;
+    if (next < INT32_MAX && next - span->end < distance) continue;
     next = span->end;
     cache_.keep_place(next);
   }
@@ -398,7 +403,8 @@ void Sequence::make_room(int32_t n_rows) {
 
 void Sequence::finish_step(std::span<const TokenRun> runs, bool last_layer) {
   peak_kv_bytes_ = std::max(peak_kv_bytes_, cache_.bytes());
-  cache_.hold_values(lookahead_.active || supplied_.any());  // tokens that may be taken back
+  // Tokens that may be taken back; slots of windowed layers that a plan for the prompt may keep.
+  cache_.hold_values(lookahead_.active || supplied_.any() || (acts_later() && cache_.shape().largest_window() > 0));
   cache_.end_step();
   TokenRun all;  // of a prompt computed layer by layer, with the tokens that were dropped on the way
   if (layered_ != nullptr) {

@@ -57,10 +57,8 @@ class Sequence {
   bool in_prompt() const { return n_done() < prompt_.n_tokens; }
   // One more than the largest component of a position so far: what the context limit counts.
   int32_t next_position() const { return tokens_.next_position(); }
-  // Slots per head that are not hidden.
-  int32_t n_visible(int32_t layer, int32_t head) const {
-    return cache_.n_slots(layer, head) - cache_.n_hidden(layer, head);
-  }
+  // Slots per head that later tokens see: not hidden, and within the layer's window.
+  int32_t n_visible(int32_t layer, int32_t head) const { return cache_.n_visible(layer, head); }
 
   // Reserves room for what is pending and n_more tokens: growing up to there allocates nothing but pages.
   void reserve(int32_t n_more);
@@ -100,9 +98,9 @@ class Sequence {
   // Whether every computed token has its slot in every layer and head.
   bool complete() const { return cache_.complete(n_done()); }
 
-  // Where pages become codes: keeps the values that other prompts need to continue after this prompt, after its last
-  // image, or after its other images (at least kPlaceDistance tokens apart); `regular`: and after regular places
-  // (KvCache::keep_regular_places).
+  // Where KvShape::has_places(): keeps the pages that other prompts need to continue after this prompt, after its last
+  // image, or after its other images (at least kPlaceDistance tokens apart, and eight windows); `regular`: and after
+  // regular places (KvCache::keep_regular_places).
   void keep_places(bool regular);
 
   // Asks a policy that drops tokens between the layers how many tokens each layer is to compute. Throws Error(kInput)

@@ -1,6 +1,8 @@
 #include "ops/ref/kv_pages.h"
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "base/numeric/kv_codec.h"
 #include "base/os/threads.h"
@@ -33,6 +35,7 @@ SlotRef slot_of(const KvView::Form& page, int64_t slot, int64_t d) {
 SlotRef slot_ref(const KvView& kv, int head, int64_t slot) {
   CHECK(head >= 0 && head < kv.n_kv_heads && slot >= 0 && slot / kPageSlots < kv.page_stride);
   const int64_t page = slot / kPageSlots;
+  CHECK(kv.holds(head, page));
   return slot_of({kv.page(head, page), kv.page_codec(head, page)}, slot, kv.head_dim);
 }
 
@@ -55,6 +58,11 @@ HeadSlots load_head(const KvView& kv, int head, int32_t end) {
   slots.k.resize(static_cast<size_t>(slots.n_slots * kv.head_dim));
   slots.v.resize(slots.k.size());
   for (int64_t j = 0; j < slots.n_slots; ++j) {
+    if (!kv.holds(head, j / kPageSlots)) {
+      std::fill_n(slots.k.data() + j * kv.head_dim, kv.head_dim, std::numeric_limits<float>::quiet_NaN());
+      std::fill_n(slots.v.data() + j * kv.head_dim, kv.head_dim, std::numeric_limits<float>::quiet_NaN());
+      continue;
+    }
     read_slot(slot_of(kv.form(head, j / kPageSlots, end), j, kv.head_dim), kv.head_dim,
               slots.k.data() + j * kv.head_dim, slots.v.data() + j * kv.head_dim);
   }

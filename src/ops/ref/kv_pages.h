@@ -11,7 +11,7 @@ namespace vlcache {
 struct HeadSlots {
   int64_t n_slots = 0;
   int64_t head_dim = 0;
-  std::vector<float> k, v;            // [n_slots, d]
+  std::vector<float> k, v;            // [n_slots, d]; NaN where the page is not held
   const float* bias = nullptr;        // [n_slots] or null
   const int32_t* position = nullptr;  // [n_slots] or null: slot j is at position j
 };

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/os/threads.h"
 #include "policy/attention_fit/fit_head.h"
+#include "policy/parts.h"
 
 namespace vlcache {
 namespace {
@@ -17,6 +18,7 @@ struct Gathered {
   FitHead head;
   std::vector<float> kv, queries, sinks;
   std::vector<int32_t> places;  // [n_queries]
+  int32_t first = 0;            // slot of the head that is slot 0 of `head`
 };
 
 void take_queries(const LayerCapture& seen, int32_t head, int32_t n_kv_heads, Gathered& into) {
@@ -41,16 +43,20 @@ void gather(const PartInputs& in, int32_t layer, int32_t head, int32_t n_kv_head
   into.kv.resize(static_cast<size_t>(2 * n * d));
   const Tensor k(into.kv.data(), DType::kF32, {n, d}), v(k.as<float>() + n * d, DType::kF32, {n, d});
   in.slots.read(layer, head, k, v);
+  into.first = first_in_window(in.slots, layer, head);
   take_queries(in.capture[static_cast<size_t>(layer)], head, n_kv_heads, into);
-  into.head = {.n_slots = n,
+  // Without the slots that the window has passed: the prompt's last queries saw them, later ones do not.
+  const auto first = static_cast<size_t>(into.first);
+  const std::span<const float> bias = in.slots.bias(layer, head);
+  into.head = {.n_slots = n - into.first,
                .n_queries = std::ssize(into.places),
                .head_dim = d,
-               .k = k.as<float>(),
-               .v = v.as<float>(),
+               .k = k.as<float>() + into.first * d,
+               .v = v.as<float>() + into.first * d,
                .queries = into.queries.data(),
                .query_places = into.places,
-               .slot_places = in.slots.places(layer, head),
-               .bias = in.slots.bias(layer, head),
+               .slot_places = in.slots.places(layer, head).subspan(first),
+               .bias = bias.empty() ? bias : bias.subspan(first),
                .sinks = into.sinks,
                .window = in.slots.window(layer)};
 }
@@ -76,7 +82,9 @@ void fit_kept_slots(const PartInputs& in, int32_t layer, int32_t first, double r
     if (own.keep.empty() || std::ssize(own.keep) >= head.n_slots) return;
     own.values.resize(own.keep.size() * static_cast<size_t>(head.head_dim));
     own.slot_bias.resize(own.keep.size());
-    fit(head, ridge, own.keep, own.values, own.slot_bias);
+    std::vector<int32_t> keep = own.keep;
+    for (int32_t& slot : keep) slot -= heads[static_cast<size_t>(i)].first;
+    fit(head, ridge, keep, own.values, own.slot_bias);
   });
 }
 

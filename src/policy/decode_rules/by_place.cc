@@ -2,7 +2,6 @@
 // streaming: a head stays at its size after the prompt; the oldest slot after the first `sinks` is evicted.
 // periodic: each time `every` tokens have been generated, those of them that later ones attended to least are evicted,
 // and `keep` of them stay; the prompt's slots stay. VL-Cache (arXiv:2410.23317) leaves this as future work.
-// `keep` of them stay; the prompt's slots stay as they are. What VL-Cache (arXiv:2410.23317) leaves as future work.
 #include <algorithm>
 #include <cmath>
 
@@ -19,7 +18,8 @@ class StreamingRule final : public DecodeRule {
     const auto n = static_cast<int32_t>(slots.tokens(layer, head).size());
     const int32_t n_sinks =
         std::clamp(slots.n_visible_at_prompt_end(layer, head) - 1, 0, n_sinks_);  // a head may keep none
-    const int32_t first = n_slots_before(slots.places(layer, head), n_sinks);
+    const int32_t first =
+        std::max(n_slots_before(slots.places(layer, head), n_sinks), first_in_window(slots, layer, head));
     for (int32_t i = first; i < n && slots.n_visible(layer, head) > slots.n_visible_at_prompt_end(layer, head); ++i) {
       if (bias.empty() || std::isfinite(bias[static_cast<size_t>(i)])) slots.hide(layer, head, i);
     }

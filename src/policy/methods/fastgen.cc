@@ -5,7 +5,6 @@
 // is a share of the prompt, frequent slots are one of all tokens so far.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "policy/registry.h"
 
@@ -69,8 +68,8 @@ class FastGen final : public Policy {
     const float *sums = seen.all_sums.row<float>(head), *band = seen.band_sums.row<float>(head);
     const int32_t n = in.prompt.n_tokens;
     std::vector<float> scores(tokens.size(), -INFINITY);
-    const double total = std::accumulate(sums, sums + tokens.size(), 0.0);
-    for (const int32_t i : lasting) scores[static_cast<size_t>(i)] = sums[i];
+    double total = 0;
+    for (const int32_t i : lasting) total += scores[static_cast<size_t>(i)] = sums[i];
     std::vector<bool> kept(tokens.size(), false);
     Rule rule = kSpecial;
     for (; rule < kFull; rule = static_cast<Rule>(rule + 1)) {
@@ -78,7 +77,8 @@ class FastGen final : public Policy {
         for (const int32_t i : select_slots(scores, slots_of(frequent_, n), {})) kept[static_cast<size_t>(i)] = true;
       }
       double lost = 0;
-      for (size_t i = 0; i < tokens.size(); ++i) {
+      for (const int32_t slot : lasting) {
+        const auto i = static_cast<size_t>(slot);
         kept[i] = kept[i] || keeps_token(rule, in.tokens, tokens[i]);
         if (!kept[i]) lost += rule == kLocal ? std::max(0.0f, sums[i] - band[i]) : sums[i];
       }
@@ -115,7 +115,7 @@ class FastGen final : public Policy {
       return stays ? void() : slots.hide(layer, head, n - 1);
     }
     const std::span<const float> sums = slots.plane(layer, head, 0);
-    const int32_t n_frequent = slots_of(frequent_, step.n_tokens);
+    const int32_t n_frequent = slots_of(frequent_, step.n_tokens), first = first_in_window(slots, layer, head);
     const int32_t first_local = rule == kLocal ? step.n_tokens - slots_of(local_, step.n_prompt) : step.n_tokens;
     const auto sum = [&](int32_t i) { return sums[static_cast<size_t>(i)]; };
     // One slot is hidden in most steps, or none: a token adds less than one slot to the limit.
@@ -123,11 +123,11 @@ class FastGen final : public Policy {
       const std::span<const float> bias = slots.bias(layer, head);
       const auto visible = [&](int32_t i) { return bias.empty() || std::isfinite(bias[static_cast<size_t>(i)]); };
       int32_t least = -1, n_better = 0;
-      for (int32_t i = 0; i < n && tokens[static_cast<size_t>(i)] < first_local; ++i) {
+      for (int32_t i = first; i < n && tokens[static_cast<size_t>(i)] < first_local; ++i) {
         if (!visible(i) || keeps_token(rule, step.tokens, tokens[static_cast<size_t>(i)])) continue;
         if (least < 0 || sum(i) < sum(least)) least = i;
       }
-      for (int32_t i = 0; least >= 0 && i < n; ++i) {
+      for (int32_t i = first; least >= 0 && i < n; ++i) {
         n_better += visible(i) && (sum(i) > sum(least) || (sum(i) == sum(least) && i > least));
       }
       if (n_better < n_frequent || std::isinf(sum(least))) return;

@@ -29,8 +29,10 @@ class ExpectedAttention final : public TokenScorer {
     in.slots.read(layer, head, k, v);
     const LayerCapture& seen = in.capture[static_cast<size_t>(layer)];
     const int64_t group = seen.future_mean.rows() / in.slots.n_kv_heads(layer);
-    // The sinks are not among the slots that share the attention.
-    const auto n_sinks = static_cast<size_t>(n_slots_before(in.slots.places(layer, head), n_sinks_));
+    // Neither the sinks are among the slots that share the attention, nor slots that the window has passed: their pages
+    // may be freed.
+    const auto first = static_cast<size_t>(
+        std::max(n_slots_before(in.slots.places(layer, head), n_sinks_), first_in_window(in.slots, layer, head)));
     std::vector<float> logits(scores.size());
     std::ranges::fill(scores, 0.0f);
     for (int64_t h = head * group; h < (head + 1) * group; ++h) {
@@ -41,7 +43,7 @@ class ExpectedAttention final : public TokenScorer {
         }
       });
       const float sink = seen.sink_logits.empty() ? -std::numeric_limits<float>::infinity() : seen.sink_logits[at(h)];
-      add_softmax(std::span(logits).subspan(n_sinks), sink, static_cast<float>(group), scores.subspan(n_sinks));
+      add_softmax(std::span(logits).subspan(first), sink, static_cast<float>(group), scores.subspan(first));
     }
     for (int64_t i = 0; i < n; ++i) {
       scores[static_cast<size_t>(i)] *= std::sqrt(inner_product(v.row<float>(i), v.row<float>(i), d));

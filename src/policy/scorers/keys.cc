@@ -32,7 +32,11 @@ class ByKeys : public TokenScorer {
         first += std::ssize(head);
       }
       parallel_for(std::ssize(heads), [&](int64_t head, int) {
-        score_keys(keys[static_cast<size_t>(head)], heads[static_cast<size_t>(head)]);
+        // Slots that the window has passed do not count: their pages may be freed.
+        const int32_t first = first_in_window(in.slots, layer, static_cast<int32_t>(head));
+        const Tensor& all_keys = keys[static_cast<size_t>(head)];
+        score_keys(all_keys.slice_rows(first, all_keys.rows()),
+                   std::span(heads[static_cast<size_t>(head)]).subspan(static_cast<size_t>(first)));
       });
     }
   }

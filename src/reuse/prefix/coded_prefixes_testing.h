@@ -1,4 +1,5 @@
-// Prefixes of a model whose full pages become codes, computed as an engine would. For tests.
+// Prefixes of a model whose full pages become codes, or whose layers have windows, computed as an engine would. For
+// tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "cache/continuation.h"
 #include "ops/factory.h"
 #include "reuse/prefix/prefix_cache.h"
 
@@ -74,7 +76,8 @@ class CodedPrefixFixture : public testing::Test {
     for (int32_t layer = 0; layer < kLayers; ++layer) {
       for (int32_t head = 0; head < kHeads; ++head) {
         ASSERT_EQ(a.n_slots(layer, head), b.n_slots(layer, head));
-        for (int32_t i = 0; i < pages_for(a.n_slots(layer, head)); ++i) {
+        for (int32_t i = first_page(a, layer); i < pages_for(a.n_slots(layer, head)); ++i) {
+          ASSERT_TRUE(a.holds(layer, head, i * kPageSlots) && b.holds(layer, head, i * kPageSlots)) << "page " << i;
           ASSERT_EQ(a.view(layer).page_codec(head, i), b.view(layer).page_codec(head, i)) << "page " << i;
         }
         ASSERT_EQ(rows(a, layer, head), rows(b, layer, head)) << "layer " << layer << " head " << head;
@@ -102,6 +105,11 @@ class CodedPrefixFixture : public testing::Test {
   std::unique_ptr<PrefixCache> prefixes_;
 
  private:
+  // That the row after all tokens sees.
+  static int32_t first_page(const KvCache& cache, int32_t layer) {
+    const int32_t window = cache.shape().layers[static_cast<size_t>(layer)].window;
+    return window > 0 ? window_begin(cache.n_slots(layer, 0), window) : 0;
+  }
   void write(const KvView& view, const Key& key, std::span<const int32_t> tokens, int32_t layer) {
     std::vector<float> k, v;
     for (const int32_t t : tokens) {
@@ -116,12 +124,29 @@ class CodedPrefixFixture : public testing::Test {
                        Tensor(v.data(), DType::kF32, {n, kHeads, kDim}), view);
   }
   static std::vector<float> rows(const KvCache& cache, int32_t layer, int32_t head) {
-    const int64_t n = cache.n_slots(layer, head);
-    std::vector<float> values(static_cast<size_t>(2 * n * kDim));
-    cache.read(layer, head, Tensor(values.data(), DType::kF32, {n, kDim}),
-               Tensor(values.data() + n * kDim, DType::kF32, {n, kDim}));
-    return values;
+    const int64_t n = cache.n_slots(layer, head), first = int64_t{first_page(cache, layer)} * kPageSlots;
+    std::vector<float> k(static_cast<size_t>(n * kDim)), v(k.size());
+    cache.read(layer, head, Tensor(k.data(), DType::kF32, {n, kDim}), Tensor(v.data(), DType::kF32, {n, kDim}));
+    k.erase(k.begin(), k.begin() + first * kDim);
+    k.insert(k.end(), v.begin() + first * kDim, v.end());
+    return k;
   }
 };
+
+// The same where the last layer has a window, or both have, with codes and without.
+struct WindowedShape {
+  bool all = false, coded = false;
+};
+inline constexpr WindowedShape kWindowedShapes[] = {{}, {.all = true}, {.coded = true}, {.all = true, .coded = true}};
+inline constexpr int32_t kTestWindow = 100;
+
+inline void set_windows(KvShape& shape, const WindowedShape& windows) {
+  for (KvLayerShape& layer : shape.layers) {
+    layer.coded = windows.coded ? std::optional(KvCodec::kInt8) : std::nullopt;
+    layer.window = windows.all || &layer == &shape.layers.back() ? kTestWindow : 0;
+  }
+}
+// Where its prefixes can be continued without a place of their own.
+inline int32_t regular_place(const WindowedShape& windows) { return windows.coded ? 2048 : 1536; }
 
 }  // namespace vlcache

@@ -46,19 +46,22 @@ bool BudgetedPrefixes::keep(std::span<const Element> key, double cost, FunctionR
   std::vector<PageGroup> groups(static_cast<size_t>(end), -1);
   for (int32_t i = begin; i < end; ++i) groups[static_cast<size_t>(i)] = make(i);
   // The clock divides by page_bytes_: pages that take fewer bytes are worth as much more.
-  const double mean_bytes = static_cast<double>(more) / (end - begin);
+  const double mean_bytes = std::max(1.0, static_cast<double>(more) / (end - begin));
   tree_.insert(key, groups, cost * page_size_ * static_cast<double>(page_bytes_) / mean_bytes, /*asks=*/false);
   for (int32_t i = begin; i < end; ++i) owner_.release(groups[static_cast<size_t>(i)]);  // the tree holds them
   return true;
 }
 
-PrefixCache::Groups::Groups(PagePools& pools, const KvShape& shape) : has_codes_(shape.has_codes()) {
+PrefixCache::Groups::Groups(PagePools& pools, const KvShape& shape)
+    : has_codes_(shape.has_codes()), window_(shape.largest_window()) {
   for (int32_t layer = 0; layer < shape.n_layers(); ++layer) {
     const TablePools of = pools.of(shape, layer);
+    FormBytes& bytes = shape.is_windowed(layer) ? windowed_ : all_;
     for (int32_t head = 0; head < shape.n_own_heads(layer); ++head) {
       pools_.push_back(of);
-      (of.codes == nullptr ? fixed_bytes_ : values_bytes_) += of.values->page_bytes();
-      if (of.codes != nullptr) codes_bytes_ += of.codes->page_bytes();
+      is_windowed_.push_back(shape.is_windowed(layer));
+      (of.codes == nullptr ? bytes.fixed : bytes.values) += of.values->page_bytes();
+      if (of.codes != nullptr) bytes.codes += of.codes->page_bytes();
     }
   }
   listed_.resize(pools_.size());
@@ -68,25 +71,31 @@ PrefixCache::Groups::Groups(PagePools& pools, const KvShape& shape) : has_codes_
 // them, one head's after the other's.
 CachedForms PrefixCache::Groups::list(const KvCache& cache, int32_t i) {
   cache.list_pages(i, listed_);
-  CachedForms forms{.values = true, .codes = has_codes_};
-  for (size_t c = 0; c < pools_.size() && has_codes_; ++c) {
-    forms.values = forms.values && listed_[c].born >= 0;
-    forms.codes = forms.codes && (pools_[c].codes == nullptr || listed_[c].coded >= 0);
+  CachedForms forms{.values = true, .codes = has_codes_, .window_values = true, .window_codes = has_codes_};
+  const auto of = [&](size_t column) {
+    return is_windowed_[column] ? std::pair<bool&, bool&>(forms.window_values, forms.window_codes)
+                                : std::pair<bool&, bool&>(forms.values, forms.codes);
+  };
+  for (size_t c = 0; c < pools_.size() && !all_alike(); ++c) {
+    auto [values, codes] = of(c);
+    values = values && listed_[c].born >= 0;
+    codes = codes && (pools_[c].codes == nullptr ? listed_[c].born : listed_[c].coded) >= 0;
   }
   for (size_t c = 0; c < pools_.size(); ++c) {
-    if (!forms.values && pools_[c].codes != nullptr) listed_[c].born = -1;
-    if (!forms.codes) listed_[c].coded = -1;
+    auto [values, codes] = of(c);
+    if (!values && (pools_[c].codes != nullptr || !codes)) listed_[c].born = -1;
+    if (!codes) listed_[c].coded = -1;
   }
   CHECK(forms.values || forms.codes);
   return forms;
 }
 
 int64_t PrefixCache::Groups::bytes_of(const CachedForms& forms) const {
-  return fixed_bytes_ + (forms.values ? values_bytes_ : 0) + (forms.codes ? codes_bytes_ : 0);
+  return all_.of(forms.values, forms.codes) + windowed_.of(forms.window_values, forms.window_codes);
 }
 
 int64_t PrefixCache::Groups::bytes_of(const KvCache& cache, int32_t i) {
-  return has_codes_ ? bytes_of(list(cache, i)) : fixed_bytes_;
+  return all_alike() ? value_bytes() : bytes_of(list(cache, i));
 }
 
 PageGroup PrefixCache::Groups::make(const KvCache& cache, int32_t i) {
@@ -106,9 +115,20 @@ PageGroup PrefixCache::Groups::make(const KvCache& cache, int32_t i) {
   return group;
 }
 
+namespace {
+
+CachedForms either(const CachedForms& a, const CachedForms& b) {
+  return {.values = a.values || b.values,
+          .codes = a.codes || b.codes,
+          .window_values = a.window_values || b.window_values,
+          .window_codes = a.window_codes || b.window_codes};
+}
+
+}  // namespace
+
 int64_t PrefixCache::Groups::missing_bytes(PageGroup group, const KvCache& cache, int32_t i) {
   const CachedForms has = forms(group), comes = list(cache, i);
-  return bytes_of({has.values || comes.values, has.codes || comes.codes}) - bytes_of(has);
+  return bytes_of(either(has, comes)) - bytes_of(has);
 }
 
 void PrefixCache::Groups::add_missing(PageGroup group, const KvCache& cache, int32_t i) {
@@ -117,16 +137,16 @@ void PrefixCache::Groups::add_missing(PageGroup group, const KvCache& cache, int
   PageForms* const pages = pages_.data() + static_cast<size_t>(group) * pools_.size();
   bytes_ -= bytes_of(has);
   for (size_t c = 0; c < pools_.size(); ++c) {
-    if (!has.values && comes.values && pools_[c].codes != nullptr) {
+    if (pages[c].born < 0 && listed_[c].born >= 0) {
       pages[c].born = listed_[c].born;
       pools_[c].values->retain(pages[c].born);
     }
-    if (!has.codes && comes.codes && pools_[c].codes != nullptr) {
+    if (pages[c].coded < 0 && listed_[c].coded >= 0) {
       pages[c].coded = listed_[c].coded;
       pools_[c].codes->retain(pages[c].coded);
     }
   }
-  has = {has.values || comes.values, has.codes || comes.codes};
+  has = either(has, comes);
   bytes_ += bytes_of(has);
 }
 
@@ -193,13 +213,13 @@ void PrefixCache::forget_contents() {
 }
 
 PrefixCache::Known PrefixCache::known(std::span<const Element> key) {
-  if (!groups_.has_codes()) {
+  if (groups_.all_alike()) {
     const auto n = static_cast<int32_t>(prefixes_.tree().n_common(key));
     return {n, n};
   }
   const PrefixTree::Match match = prefixes_.tree().peek(key);
   const auto forms = [&](int32_t page) { return groups_.forms(match.groups[static_cast<size_t>(page)]); };
-  return {.n = continuation_place(static_cast<int32_t>(match.n_elements), forms).n,
+  return {.n = continuation_place(static_cast<int32_t>(match.n_elements), groups_.window(), forms).n,
           .n_common = static_cast<int32_t>(match.n_common)};
 }
 
@@ -231,7 +251,7 @@ PrefixCache::Pages PrefixCache::pages(std::span<const Element> key) {
 void PrefixCache::keep(std::span<const Element> key, const KvCache& cache, double ms_per_token) {
   const CheckScope shared(CheckScope::Failure::kAbort);
   CHECK(cache.complete(static_cast<int32_t>(key.size())));
-  const bool more_forms = groups_.has_codes() && add_missing_forms(key, cache);
+  const bool more_forms = !groups_.all_alike() && add_missing_forms(key, cache);
   const bool more_pages = prefixes_.keep(
       key, ms_per_token, [&](int32_t page) { return groups_.make(cache, page); },
       [&](int32_t page) { return groups_.bytes_of(cache, page); });

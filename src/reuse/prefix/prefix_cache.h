@@ -57,7 +57,8 @@ class BudgetedPrefixes {
 };
 
 // Its pages lie in the pools of the running sequences, and are evicted when these find no other free page. Where full
-// pages become codes, a page may be there as values, as codes, or both (PageForms).
+// pages become codes, a page may be there as values, as codes, or both (PageForms); of layers with a window, it may be
+// missing.
 class PrefixCache final : public CacheBudget::Member, public PageReserve {
  public:
   // Budget and pools must outlive it; the pools ask it to free pages while it lives.
@@ -71,7 +72,7 @@ class PrefixCache final : public CacheBudget::Member, public PageReserve {
   // The cached part of a key.
   struct Known {
     int32_t n = 0;         // leading elements, after which a sequence can continue
-    int32_t n_common = 0;  // leading elements in all; more only where pages become codes
+    int32_t n_common = 0;  // leading elements in all; more only where KvShape::has_places()
   };
   // Does not count as a use.
   Known known(std::span<const Element> key);
@@ -106,7 +107,7 @@ class PrefixCache final : public CacheBudget::Member, public PageReserve {
   void for_each_page(FunctionRef<void(const PagePool& pool, int32_t page)> visit) const {
     groups_.for_each_page(visit);
   }
-  // Bytes of 64 tokens in all layers and heads, as values.
+  // Bytes of 64 tokens in all layers and heads, as values, none of them missing.
   int64_t group_bytes() const { return groups_.value_bytes(); }
   // Number of groups for which the budget has room, as values.
   // The leading whole pages of a prompt of n_total tokens, of which the cache has the first ones, that fit into the
@@ -122,11 +123,14 @@ class PrefixCache final : public CacheBudget::Member, public PageReserve {
   bool free_pages() override;
 
  private:
-  // The pages of 64 tokens over all layers and heads, counted as one. All heads have the same forms.
+  // The pages of 64 tokens over all layers and heads, counted as one. All heads of the windowed layers have the same
+  // forms, and all heads of the other layers.
   class Groups final : public PageGroupOwner {
    public:
     Groups(PagePools& pools, const KvShape& shape);
-    bool has_codes() const { return has_codes_; }
+    // Of the windowed layers; 0: there is none.
+    int32_t window() const { return window_; }
+    bool all_alike() const { return !has_codes_ && window_ == 0; }
     // Shares the i-th page of every head, in the forms that all of them have; the caller holds one reference.
     PageGroup make(const KvCache& cache, int32_t i);
     // Bytes that make() adds.
@@ -141,20 +145,28 @@ class PrefixCache final : public CacheBudget::Member, public PageReserve {
     CachedForms forms(PageGroup group) const { return forms_[static_cast<size_t>(group)]; }
     void retain(PageGroup group) override { ++references_[static_cast<size_t>(group)]; }
     void release(PageGroup group) override;
-    bool can_grow(PageGroup group) const override { return forms(group).values; }
+    bool can_grow(PageGroup group) const override { return forms(group).values && forms(group).window_values; }
     void for_each_page(FunctionRef<void(const PagePool& pool, int32_t page)> visit) const;
     int64_t bytes() const { return bytes_; }
-    // Of a group without codes.
-    int64_t value_bytes() const { return fixed_bytes_ + values_bytes_; }
+    // Of a group without codes, which has all pages.
+    int64_t value_bytes() const { return all_.of(true, false) + windowed_.of(true, false); }
 
    private:
     CachedForms list(const KvCache& cache, int32_t i);
     void for_each_form(PageGroup group, FunctionRef<void(PagePool& pool, int32_t page)> visit) const;
 
     std::vector<TablePools> pools_;  // [n_columns], as KvCache counts them
+    std::vector<bool> is_windowed_;  // [n_columns]
     bool has_codes_ = false;
+    int32_t window_ = 0;
     // Bytes of a group: of the layers without codes, and of the others in each form.
-    int64_t fixed_bytes_ = 0, values_bytes_ = 0, codes_bytes_ = 0;
+    struct FormBytes {
+      int64_t fixed = 0, values = 0, codes = 0;
+      int64_t of(bool has_values, bool has_codes) const {
+        return (has_values || has_codes ? fixed : 0) + (has_values ? values : 0) + (has_codes ? codes : 0);
+      }
+    };
+    FormBytes all_, windowed_;        // layers that keep all pages, windowed layers
     std::vector<PageForms> pages_;    // [n_groups, n_columns]
     std::vector<CachedForms> forms_;  // [n_groups]
     std::vector<int32_t> references_, free_;

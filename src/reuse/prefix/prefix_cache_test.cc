@@ -1,4 +1,5 @@
-// Prefixes whose full pages have become codes: where they can be continued, their forms, and their bytes.
+// Prefixes whose full pages have become codes, or whose layers have windows: where they can be continued, their forms,
+// and their bytes.
 #include "reuse/prefix/prefix_cache.h"
 
 #include <random>
@@ -130,6 +131,79 @@ TEST_F(CodedPrefixes, TheBudgetIsNeverExceeded) {
     EXPECT_EQ(prefixes_->bytes() > 0, n_groups > 0);
   }
 }
+
+// ---- layers with windows ------------------------------------------------------------------------------------------
+
+class WindowedPrefixes : public CodedPrefixFixture, public testing::WithParamInterface<WindowedShape> {
+ protected:
+  WindowedPrefixes() {
+    set_windows(shape_, GetParam());
+    set_budget(int64_t{64} << 20);
+  }
+};
+
+TEST_P(WindowedPrefixes, AreContinuedAtPlaces) {
+  const int32_t regular = regular_place(GetParam());
+  EXPECT_EQ(ask(key_of(4000, 2600, 2)), 0);
+  const Key second = key_of(3700, 2600, 3), third = key_of(3500, 2600, 4);
+  EXPECT_EQ(prefixes_->known(second).n_common, 2600);
+  EXPECT_EQ(ask(second), regular);
+  EXPECT_EQ(ask(third), 2600);
+  EXPECT_EQ(prefixes_->n_known(key_of(3500, 2600, 5)), 2600);
+  EXPECT_EQ(prefixes_->n_known(key_of(2590, 2590, 5)), 2590);  // in the pages before the place's window
+  EXPECT_EQ(prefixes_->n_known(key_of(3500, 2200, 5)), regular);
+  EXPECT_EQ(prefixes_->n_known(third), 3500);
+  expect_exact_bytes();
+  prefixes_->clear();
+  EXPECT_EQ(pools_->used_bytes(), 0);
+}
+
+TEST_P(WindowedPrefixes, GiveThePagesThatTheNextRowSees) {
+  for (const int32_t n : {40, 300, 900, 2048, 2100}) {
+    set_budget(int64_t{64} << 20);
+    const Key key = key_of(n, n, 1), longer = key_of(n + 70, n + 70, 1);
+    ask(key);
+    KvCache taken = make(), computed = make();
+    ASSERT_EQ(prefixes_->n_known(key), n);
+    const PrefixTree::Pin pin = prefixes_->share(key, taken);
+    EXPECT_EQ(taken.holds(kLayers - 1, 0, 0), n < 600) << n;
+    compute(computed, key, 0);
+    compute(taken, longer, n);
+    compute(computed, longer, n);
+    expect_equal(taken, computed);
+  }
+}
+
+// Windows of a place come to a prompt whose other pages are cached.
+TEST_P(WindowedPrefixes, AShorterPromptAddsItsWindow) {
+  ask(key_of(1500, 1500, 1));
+  const int64_t before = prefixes_->bytes();
+  const Key shorter = key_of(700, 700, 1);
+  EXPECT_EQ(prefixes_->known(shorter).n_common, 700);
+  ask(shorter);
+  EXPECT_GT(prefixes_->bytes(), before);
+  EXPECT_EQ(prefixes_->n_known(shorter), 700);
+  EXPECT_EQ(prefixes_->n_known(key_of(1500, 1500, 1)), 1500);
+  expect_exact_bytes();
+}
+
+TEST_P(WindowedPrefixes, TheBudgetIsNeverExceeded) {
+  for (const int64_t n_groups : {0, 3, 16}) {
+    set_budget(n_groups * value_bytes() + 100);
+    std::mt19937 random(n_groups);
+    for (int i = 0; i < 8; ++i) {
+      const auto n = static_cast<int32_t>(1 + random() % 1500);
+      ask(key_of(n, std::min(n, static_cast<int32_t>(random() % 1500)), static_cast<Element>(2 + random() % 3)));
+      ASSERT_LE(prefixes_->bytes(), n_groups * value_bytes() + 100);
+      expect_exact_bytes();
+    }
+    EXPECT_EQ(prefixes_->bytes() > 0, n_groups > 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, WindowedPrefixes, testing::ValuesIn(kWindowedShapes), [](const auto& info) {
+  return std::string(info.param.all ? "all" : "last") + (info.param.coded ? "_int8" : "");
+});
 
 }  // namespace
 }  // namespace vlcache

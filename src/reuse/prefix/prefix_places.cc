@@ -13,6 +13,7 @@ class ComputedKv final : public PrefixKv {
 
   int32_t end_at(int32_t n) override {
     cache_.truncate(n);
+    if (n % kPageSlots != 0 && !holds_token(n - 1)) return n / kPageSlots * kPageSlots;
     try {
       cache_.clear_tails();
     } catch (const Error&) {  // no page is free for a copy of the last one
@@ -26,6 +27,15 @@ class ComputedKv final : public PrefixKv {
   }
 
  private:
+  bool holds_token(int32_t token) const {
+    for (int32_t layer = 0; layer < cache_.shape().n_layers(); ++layer) {
+      for (int32_t head = 0; head < cache_.shape().n_own_heads(layer); ++head) {
+        if (!cache_.holds(layer, head, token)) return false;
+      }
+    }
+    return true;
+  }
+
   PrefixStore& store_;
   KvCache cache_;
 };

@@ -2,6 +2,7 @@
 #include "reuse/prefix/prefix_store.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <numeric>
 
@@ -12,8 +13,8 @@ namespace vlcache {
 namespace {
 
 // Bumped if a backend changes the layout of a page: pages are stored as they are. The second is of pages that become
-// codes, with records in two forms.
-constexpr int kPageFormat = 2, kCodesFormat = 3;
+// codes, with records in two forms; the third of models with windowed layers, which have records of their own.
+constexpr int kPageFormat = 2, kCodesFormat = 3, kWindowFormat = 4;
 constexpr int32_t kRecordTokens = PrefixStore::kRecordPages * kPageSlots;
 static_assert(PrefixStore::kRecordPages == kCodedBlockPages);
 constexpr int32_t kPlacePages = kPlaceTokens / kPageSlots;
@@ -31,11 +32,13 @@ std::span<const Sha256Digest> part_of(std::span<const Sha256Digest> elements, in
   return elements.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
 }
 
-// The name of a record as codes: that of the same pages as values is the digest itself.
-Sha256Digest as_codes(const Sha256Digest& values) {
+// The name of another record of the same tokens: as codes, of windowed layers, or both. That of the others as values is
+// the digest itself.
+enum class Variant : int64_t { kCodes = 1, kWindowed = 2 };
+Sha256Digest as(Variant variant, const Sha256Digest& values) {
   Sha256 hash;
   hash.add(std::as_bytes(std::span(values)));
-  hash.add(int64_t{1});
+  hash.add(static_cast<int64_t>(variant));
   return hash.finish();
 }
 
@@ -89,9 +92,17 @@ PrefixStore::PrefixStore(TierChain& chain, const ModelFingerprint& model, const 
     : chain_(chain),
       model_(model),
       shape_(shape),
-      layout_(format_name(shape.has_codes() ? kCodesFormat : kPageFormat) + kv_layout(shape)),
-      codes_layout_(format_name(kCodesFormat) + "codes " + kv_layout(shape)),
-      old_layout_("pages1 " + kv_layout(shape)) {}
+      window_(shape.largest_window()),
+      has_others_(!shape.all_windowed()),
+      old_layout_("pages1 " + kv_layout(shape)) {
+  for (int32_t layer = 0; layer < shape.n_layers(); ++layer) {
+    windowed_.push_back(shape.is_windowed(layer));
+  }
+  const int format = window_ > 0 ? kWindowFormat : shape.has_codes() ? kCodesFormat : kPageFormat;
+  const std::string layout = kv_layout(shape) + (window_ > 0 ? " window " + std::to_string(window_) : "");
+  layout_ = format_name(format) + layout;
+  codes_layout_ = format_name(format) + "codes " + layout;
+}
 
 std::vector<int32_t> PrefixStore::ends(int32_t n, std::span<const Image> images, bool has_codes) {
   std::vector<int32_t> ends;
@@ -125,13 +136,19 @@ std::vector<PrefixStore::Piece> PrefixStore::pieces(std::span<const Sha256Digest
       piece.images.push_back(image.key);
       piece.images_end = std::max(piece.images_end, image.end / kPageSlots * kPageSlots);
     }
-    if (has_codes() && end % kPageSlots == 0) {
-      Piece& codes = pieces.emplace_back(piece);
-      codes.key.content = as_codes(before);
-      codes.key.layout = codes_layout_;
-      codes.codes = true;
+    for (const bool windowed : {false, true}) {
+      if (windowed ? window_ == 0 : !has_others_ && window_ > 0) continue;
+      Piece& own = pieces.emplace_back(piece);
+      own.windowed = windowed;
+      if (windowed) own.key.content = as(Variant::kWindowed, before);
+      if (windowed) own.key.layout += " windowed";
+      if (!has_codes() || end % kPageSlots != 0) continue;
+      const Piece values = own;
+      own.key.content = as(Variant::kCodes, values.key.content);
+      own.key.layout = codes_layout_ + (windowed ? " windowed" : "");
+      own.codes = true;
+      pieces.push_back(values);
     }
-    pieces.push_back(std::move(piece));
     begin = end;
   }
   return pieces;
@@ -141,9 +158,10 @@ std::string PrefixStore::other_codes(std::span<const Sha256Digest> elements, std
                                      const std::optional<Sha256Digest>& salt, std::span<const KvShape> shapes) {
   for (const KvShape& shape : shapes) {
     if (kv_layout(shape) == kv_layout(shape_)) continue;
-    const std::vector<Piece> first = PrefixStore(chain_, model_, shape).pieces(elements, images, salt);
-    const int32_t end = first.empty() ? 0 : first[0].end;
-    for (const Piece& piece : first) {
+    const std::vector<Piece> pieces = PrefixStore(chain_, model_, shape).pieces(elements, images, salt);
+    // Where every layer has a window, tiers may lack the first pages.
+    const int32_t end = pieces.empty() ? 0 : shape.all_windowed() ? pieces.back().end : pieces[0].end;
+    for (const Piece& piece : pieces) {
       if (piece.end > end || !is_near(piece)) continue;
       return shape.has_codes()
                  ? "the prompt's beginning is stored, but computed with KV codec " +
@@ -164,7 +182,7 @@ int64_t PrefixStore::page_bytes(const Piece& piece, int32_t layer, int32_t page)
 }
 
 int64_t PrefixStore::layer_bytes(const Piece& piece, int32_t layer) const {
-  const int64_t n_heads = shape_.n_own_heads(layer);
+  const int64_t n_heads = has_layer(piece, layer) ? shape_.n_own_heads(layer) : 0;
   int64_t bytes = 0;
   for (int32_t page = piece.begin_page(); page < piece.end_page() && n_heads > 0; ++page) {
     bytes += n_heads * page_bytes(piece, layer, page);
@@ -197,6 +215,7 @@ std::vector<std::span<std::byte>> PrefixStore::sections(const Piece& piece, Buff
 
 void PrefixStore::for_each_page_of(const Piece& piece, int32_t layer,
                                    FunctionRef<void(int32_t column, int32_t page)> visit) const {
+  if (!has_layer(piece, layer)) return;
   int32_t column = 0;
   for (int32_t before = 0; before < layer; ++before) column += shape_.n_own_heads(before);
   for (int32_t page = piece.begin_page(); page < piece.end_page(); ++page) {
@@ -246,7 +265,8 @@ bool PrefixStore::holds(const Piece& piece, PagesOf pages_of) const {
     size_t column = 0;
     for (int32_t layer = 0; layer < shape_.n_layers(); ++layer) {
       for (int32_t head = 0; head < shape_.n_own_heads(layer); ++head, ++column) {
-        if ((is_coded(piece, layer, page) ? columns[column].coded : columns[column].born) < 0) return false;
+        const int32_t id = is_coded(piece, layer, page) ? columns[column].coded : columns[column].born;
+        if (has_layer(piece, layer) && id < 0) return false;
       }
     }
   }
@@ -291,8 +311,9 @@ int64_t PrefixStore::erase_image(KvTier& tier, const Sha256Digest& image_key) {
   int64_t n = 0;
   for (const ListedRecord& record : tier.list()) {
     const bool of_prefix = !record.problem && record.key.kind == RecordKind::kPrefix &&
-                           (record.key.layout.starts_with(format_name(kPageFormat)) ||
-                            record.key.layout.starts_with(format_name(kCodesFormat)));
+                           std::ranges::any_of(std::array{kPageFormat, kCodesFormat, kWindowFormat}, [&](int format) {
+                             return record.key.layout.starts_with(format_name(format));
+                           });
     if (of_prefix && names_image(tier, record.key, image)) n += tier.erase(record.id) ? 1 : 0;
   }
   return n;
@@ -345,10 +366,13 @@ void PrefixStore::fill(const Load& load, int32_t layer, int32_t n_tokens, KvCach
   for (int32_t before = 0; before < layer; ++before) from += layer_bytes(load.piece, before);
   for_each_page_of(load.piece, layer, [&](int32_t column, int32_t i) {
     if (i >= pages_for(n_tokens)) return;
-    const std::span<std::byte> page = cache.page(column, i);
-    CHECK(std::ssize(page) == page_bytes(load.piece, layer, i));
-    std::memcpy(page.data(), from, page.size());
-    from += page.size();
+    const int64_t bytes = page_bytes(load.piece, layer, i);
+    if (!load.piece.windowed || i >= whole_window_begin(n_tokens, window_)) {
+      const std::span<std::byte> page = cache.page(column, i);
+      CHECK(std::ssize(page) == bytes);
+      std::memcpy(page.data(), from, page.size());
+    }
+    from += bytes;
   });
 }
 
@@ -367,7 +391,7 @@ void PrefixStore::bring_nearer(const Load& load) {
 
 PrefixStore::Plan PrefixStore::plan(std::span<const Piece> pieces, FunctionRef<bool(size_t)> there, int32_t n_begin,
                                     int32_t n_most) const {
-  if (has_codes()) return plan_codes(pieces, there, n_begin, n_most);
+  if (has_places()) return plan_place(pieces, there, n_begin, n_most);
   Plan plan;
   for (size_t i = 0; i < pieces.size() && pieces[i].begin < n_most; ++i) {
     if (pieces[i].end <= n_begin) continue;
@@ -378,31 +402,60 @@ PrefixStore::Plan PrefixStore::plan(std::span<const Piece> pieces, FunctionRef<b
   return plan;
 }
 
-PrefixStore::Plan PrefixStore::plan_codes(std::span<const Piece> pieces, FunctionRef<bool(size_t)> there,
+PrefixStore::Plan PrefixStore::plan_place(std::span<const Piece> pieces, FunctionRef<bool(size_t)> there,
                                           int32_t n_begin, int32_t n_most) const {
   if (pieces.empty()) return {};
-  std::vector<CachedForms> forms(static_cast<size_t>(pieces.back().end_page()));
+  // Of no layer: both forms, if there are codes.
+  const CachedForms none{.values = !has_others_, .codes = !has_others_ && has_codes()};
+  std::vector<CachedForms> forms(static_cast<size_t>(pieces.back().end_page()), none);
   for (int32_t page = 0; page < n_begin / kPageSlots; ++page) {
-    forms[static_cast<size_t>(page)] = {.values = page == 0 || page >= coded_end(n_begin), .codes = page > 0};
+    const bool values = !has_codes() || page == 0 || page >= coded_end(n_begin), codes = has_codes() && page > 0;
+    const bool held = page >= window_begin(n_begin, window_);
+    forms[static_cast<size_t>(page)] = {.values = none.values || values,
+                                        .codes = none.codes || codes,
+                                        .window_values = held && values,
+                                        .window_codes = held && codes};
   }
   for (size_t i = 0; i < pieces.size(); ++i) {
     if (pieces[i].begin < n_begin || !there(i)) continue;
     for (int32_t page = pieces[i].begin_page(); page < pieces[i].end_page(); ++page) {
-      (pieces[i].codes && page > 0 ? forms[static_cast<size_t>(page)].codes : forms[static_cast<size_t>(page)].values) =
+      CachedForms& form = forms[static_cast<size_t>(page)];
+      const bool codes = pieces[i].codes && page > 0;
+      (pieces[i].windowed ? (codes ? form.window_codes : form.window_values) : (codes ? form.codes : form.values)) =
           true;
     }
   }
   const auto form = [&](int32_t page) { return forms[static_cast<size_t>(page)]; };
-  Plan plan{.to = continuation_place(std::min(n_most, pieces.back().end), form), .pieces = {}};
-  if (plan.to.n <= n_begin) return {};
+  for (int32_t n = std::min(n_most, pieces.back().end); n > n_begin;) {
+    Plan plan{.to = continuation_place(n, window_, form), .pieces = {}};
+    if (plan.to.n <= n_begin) return {};
+    if (take_pieces(pieces, there, n_begin, plan)) return plan;
+    n = plan.to.n - 1;
+  }
+  return {};
+}
+
+// Adds the pieces that give a cache the plan's tokens. False: pages of windowed layers are not there in the forms that
+// the other layers have.
+bool PrefixStore::take_pieces(std::span<const Piece> pieces, FunctionRef<bool(size_t)> there, int32_t n_begin,
+                              Plan& plan) const {
+  const int32_t n = plan.to.n;
+  int32_t taken[2] = {-1, -1};  // where the last piece begins, of windowed layers or not
+  // The first page of the window that does not come so far.
+  int32_t next = std::max(whole_window_begin(n, window_), n_begin / kPageSlots);
   for (size_t i = 0; i < pieces.size(); ++i) {
     const Piece& piece = pieces[i];
-    if (piece.begin < n_begin || piece.begin >= plan.to.n || !there(i)) continue;
-    const bool taken = !plan.pieces.empty() && pieces[plan.pieces.back()].begin == piece.begin;  // as codes
-    const bool fits = !piece.codes || std::min(piece.end_page(), pages_for(plan.to.n)) <= plan.to.n_codes;
-    if (!taken && fits) plan.pieces.push_back(i);
+    if (piece.begin < n_begin || piece.begin >= n || !there(i)) continue;
+    if (piece.windowed && piece.end_page() <= held_begin(n, window_)) continue;
+    const int32_t n_pages = std::min(piece.end_page(), pages_for(n));
+    const bool as_values = !piece.windowed || plan.to.n_codes == 1 || piece.begin_page() >= plan.to.n_codes;
+    const bool fits = piece.codes ? n_pages <= plan.to.n_codes : as_values;
+    if (taken[piece.windowed ? 1 : 0] == piece.begin || !fits) continue;
+    taken[piece.windowed ? 1 : 0] = piece.begin;
+    plan.pieces.push_back(i);
+    if (piece.windowed && piece.begin_page() <= next) next = std::max(next, n_pages);
   }
-  return plan;
+  return window_ == 0 || next == pages_for(n);
 }
 
 PrefixStore::Loaded PrefixStore::load_all(std::span<const Piece> pieces, KvCache& cache, Deadline deadline) {
@@ -444,6 +497,7 @@ bool PrefixStore::load_planned(std::span<const Piece> pieces, const Plan& plan, 
 
 int32_t PrefixStore::load_old(std::span<const Sha256Digest> elements, KvCache& cache, Deadline deadline) {
   CHECK(cache.n_pages() == 0);
+  if (window_ > 0) return 0;  // it had the pages of all layers in one record
   Sha256Digest before{};
   int32_t n_loaded = 0;
   for (const auto n = static_cast<int32_t>(elements.size()); n_loaded < n;) {

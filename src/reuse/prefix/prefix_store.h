@@ -1,7 +1,8 @@
 // PrefixStore keeps the KV of prompts and conversations beyond this process: pages as they are, in records of a few
 // pages each. A record's key covers everything from the first token to its own last, so that prompts with a common
 // beginning share records, and a continued conversation stores only the new ones. Where full pages become codes, the
-// same pages have a record as codes and one as values, as far as memory has them in these forms.
+// same pages have a record as codes and one as values, as far as memory has them in these forms; and layers with a
+// window have records of their own, as memory lacks most of their pages.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +37,7 @@ class PrefixStore {
     std::vector<Sha256Digest> images;  // image_keys of the images that its KV depends on
     int32_t images_end = 0;            // where the last of them ends, rounded down to pages
     bool codes = false;                // its pages are codes, except the first page of the prefix
+    bool windowed = false;             // KV of the windowed layers; else of the others
 
     int32_t begin_page() const { return begin / kPageSlots; }
     int32_t end_page() const { return pages_for(end); }
@@ -49,12 +51,14 @@ class PrefixStore {
   // the end of each image (rounded down to pages), and with the last whole page; elements that fill no page are a piece
   // of their own. A prefix of other elements with the same beginning and images has the same pieces there. `salt`: only
   // prefixes with the same salt share records. Where pages become codes, pieces end where these may end (coded_end) and
-  // at regular places, and each full page is in two of them: as codes, then as values.
+  // at regular places, and each full page is in two of them: as codes, then as values. Pieces of windowed layers follow
+  // those of the same tokens in the other layers.
   std::vector<Piece> pieces(std::span<const Sha256Digest> elements, std::span<const Image> images,
                             const std::optional<Sha256Digest>& salt = std::nullopt) const;
   // Where the pieces of a prefix of n tokens end.
   static std::vector<int32_t> ends(int32_t n, std::span<const Image> images, bool has_codes = false);
   bool has_codes() const { return shape_.has_codes(); }
+  bool has_places() const { return has_codes() || window_ > 0; }
   // Says if a tier on this machine has the beginning of a prefix as computed under another of the model's shapes; "":
   // none has it.
   std::string other_codes(std::span<const Sha256Digest> elements, std::span<const Image> images,
@@ -106,7 +110,7 @@ class PrefixStore {
   };
   TierSearch search(std::span<const Piece> pieces, Deadline deadline);
   // The pieces, of which there(i), that give a cache most tokens, n_most at most, after the n_begin that it has, of
-  // which pieces may hold the last ones, too: where pages become codes, a piece begins after n_begin tokens, and a
+  // which pieces may hold the last ones, too: where a shape has places, a piece begins after n_begin tokens, and a
   // sequence can continue there and after the tokens that come.
   struct Plan {
     Continuation to;             // n = 0: none comes
@@ -136,8 +140,12 @@ class PrefixStore {
   bool is_coded(const Piece& piece, int32_t layer, int32_t page) const;
   int64_t page_bytes(const Piece& piece, int32_t layer, int32_t page) const;
   int64_t layer_bytes(const Piece& piece, int32_t layer) const;
-  Plan plan_codes(std::span<const Piece> pieces, FunctionRef<bool(size_t)> there, int32_t n_begin,
+  Plan plan_place(std::span<const Piece> pieces, FunctionRef<bool(size_t)> there, int32_t n_begin,
                   int32_t n_most) const;
+  bool take_pieces(std::span<const Piece> pieces, FunctionRef<bool(size_t)> there, int32_t n_begin, Plan& plan) const;
+  bool has_layer(const Piece& piece, int32_t layer) const {
+    return piece.windowed == windowed_[static_cast<size_t>(layer)];
+  }
   bool load_planned(std::span<const Piece> pieces, const Plan& plan, std::vector<ChainedTier*>& from, KvCache& cache,
                     Loaded& loaded, Deadline deadline);
   // Room for the sections of a piece's record, one after the other: the layers, the names of images, the cost.
@@ -150,6 +158,9 @@ class PrefixStore {
   TierChain& chain_;
   ModelFingerprint model_;
   KvShape shape_;
+  int32_t window_;              // largest window; 0: no layer has one
+  std::vector<bool> windowed_;  // [n_layers]
+  bool has_others_;             // layers without a window
   std::string layout_, codes_layout_, old_layout_;
   std::vector<TablePools> pools_;  // [n_layers]
 };

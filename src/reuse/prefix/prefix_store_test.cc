@@ -323,5 +323,82 @@ TEST_F(CodedRecords, OfAnotherCodecAreAMissWithAReason) {
   }
 }
 
+// ---- layers with windows ------------------------------------------------------------------------------------------
+
+class WindowedRecords : public CodedRecords, public testing::WithParamInterface<WindowedShape> {
+ protected:
+  WindowedRecords() {
+    set_windows(shape_, GetParam());
+    start();
+  }
+};
+
+TEST_P(WindowedRecords, NameTheWindow) {
+  const std::string layout = std::string(GetParam().coded ? "f32:int8/4" : "f32") + " 2x2x16 window 100";
+  std::set<std::string> expected{"pages4 " + layout + " windowed"}, layouts;
+  if (!GetParam().all) expected.insert("pages4 " + layout);
+  if (GetParam().coded) {
+    for (const std::string& name : std::set(expected)) expected.insert("pages4 codes " + name.substr(7));
+  }
+  for (const PrefixStore::Piece& piece : pieces_of(Key(700, 1))) layouts.insert(piece.key.layout);
+  EXPECT_EQ(layouts, expected);
+}
+
+// Of a prompt that a sequence has computed, tiers have its end and the regular places before it.
+TEST_P(WindowedRecords, ComeBackAtPlaces) {
+  const bool coded = GetParam().coded;
+  // Prompts, and the whole pieces that a longer one has, too.
+  for (const auto& [n, n_whole] : {std::pair(50, 0), {300, coded ? 64 : 256}, {900, coded ? 896 : 768}, {2100, 2048}}) {
+    const Key key(static_cast<size_t>(n), 1);
+    EXPECT_GT(save(key, *prefix_kv(*store_, computed(key))), 0);
+    start();
+    EXPECT_EQ(load(key), n);
+    EXPECT_EQ(load(key_of(n + 100, n, 2)), n_whole);
+    if (n == 2100) {
+      EXPECT_EQ(load(key_of(n, 1800, 4)), coded ? 0 : 1536);
+    }
+    tier_ = new_tier();
+    start();
+  }
+}
+
+// A damaged or missing record of windowed layers shortens the prefix to a place before.
+TEST_P(WindowedRecords, WithoutARecordThePrefixEndsAtAPlaceBefore) {
+  const Key key(2500, 1);
+  save(key, *prefix_kv(*store_, computed(key)));
+  EXPECT_EQ(load(key), 2500);
+  const std::vector<PrefixStore::Piece> pieces = pieces_of(key);
+  const auto erase = [&](int32_t page) {
+    for (const PrefixStore::Piece& piece : pieces) {
+      if (piece.windowed && piece.begin_page() <= page && page < piece.end_page())
+        tier_->erase(tier_->id_of(piece.key));
+    }
+  };
+  erase(39);
+  EXPECT_EQ(load(key), 39 * kPageSlots);
+  erase(38);
+  erase(37);
+  EXPECT_EQ(load(key), regular_place(GetParam()));
+  erase(regular_place(GetParam()) / kPageSlots - 1);
+  EXPECT_EQ(load(key), 0);
+}
+
+// The store of a model with another codec says so, although the first pages of windowed layers are not stored.
+TEST_P(WindowedRecords, OfAnotherCodecAreAMissWithAReason) {
+  const Key key(900, 1);
+  const KvShape stored = shape_;
+  save(key, *prefix_kv(*store_, computed(key)));
+  KvShape asked = shape_;
+  set_windows(asked, {.all = GetParam().all, .coded = !GetParam().coded});
+  use(asked);
+  EXPECT_EQ(load(key), 0);
+  const std::string why = store_->other_codes(elements(key), {}, std::nullopt, std::vector<KvShape>{stored, asked});
+  EXPECT_NE(why.find(GetParam().coded ? "int8" : "without KV codes"), std::string::npos) << why;
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, WindowedRecords, testing::ValuesIn(kWindowedShapes), [](const auto& info) {
+  return std::string(info.param.all ? "all" : "last") + (info.param.coded ? "_int8" : "");
+});
+
 }  // namespace
 }  // namespace vlcache
