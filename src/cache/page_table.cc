@@ -137,8 +137,8 @@ void PageTable::for_each_page(FunctionRef<void(const PagePool& pool, int32_t pag
   for (const PageRun& run : spare_codes_) visit_run(*pools_.codes, run);
 }
 
-// Half as many pages as a row holds before page `end`, up to a run; an eighth where it has freed pages before a window,
-// which will never be more.
+// How many pages to allocate at once: half as many as a row holds before page `end`, up to a run. A row that holds
+// fewer than two runs because it frees pages before a window does not grow: an eighth.
 int32_t PageTable::run_ahead(int32_t head, int32_t end) const {
   const int32_t most = std::min(end, 2 * kMaxRun);
   int32_t n_held = 0;

@@ -151,8 +151,7 @@ void add_model_flags(const Command& command, ModelFlags& flags, const ModelFlagS
   command
       .add("--shared-attention", flags.shared_attention,
            "Read KV that several requests have in common once for all of them; off: each request reads it alone, so "
-           "that "
-           "the roundings of its answer do not depend on other requests")
+           "that the roundings of its answer do not depend on other requests")
       .one_of({"on", "off"})
       .show_default();
   command.add("--special-tokens-in-text", flags.special_tokens_in_text,

@@ -117,7 +117,8 @@ void code_without_vnni(const Tensor& x, const CodedAs& as, const CodedRows& rows
 // ---- dot products ---------------------------------------------------------------------------------------------------
 
 // Weights of a unit and some vectors of outputs, read as they are asked for: registers do not hold all of them.
-template <int kBits, bool kTable, typename Scales>
+// kByLine: each line that is read fetches a later one.
+template <int kBits, bool kTable, bool kByLine, typename Scales>
 struct PartWeights {
   static constexpr bool kHasMin = Scales::kHasMin;
   const std::byte* codes;  // of the unit
@@ -131,8 +132,8 @@ struct PartWeights {
   template <size_t v, size_t kQuad>
   HWY_INLINE U32Vec get() const {
     constexpr size_t kOfLine = 64 / sizeof(F32Vec), kQuadsOfLine = 8 / kBits;
-    if constexpr (kFetchesByLine<kBits> && v % kOfLine == 0 && kQuad % kQuadsOfLine == 0) {
-      fetch_by_line<kBits>(codes + (kQuad / kQuadsOfLine * kPanel + output<v>()) * sizeof(uint32_t));
+    if constexpr (kByLine && v % kOfLine == 0 && kQuad % kQuadsOfLine == 0) {
+      prefetch_by_line<kBits>(codes + (kQuad / kQuadsOfLine * kPanel + output<v>()) * sizeof(uint32_t));
     }
     return Quads<kBits, kTable>(codes, output<v>(), table).template get<kQuad>();
   }
@@ -157,8 +158,10 @@ HWY_NOINLINE void panel_of_rows(const QuantPanelArgs& args) {
   const int64_t first = args.rows.at(args.first_row, 0);
   const CodedUnit* x = args.rows.units + first;
   const UnitSums* sums = args.rows.sums + first;
-  // Beside each other: few sums fill the registers, but lines of 8 bits are read in their order.
-  constexpr size_t kVectors = kBits == 8 && kFetchesByLine<kBits> ? 8 : kLanes >= 8 && kRows <= 2 ? 4 / kRows : 1;
+  // Without VNNI, for codes that fill their lines.
+  constexpr bool kByLine = kLanes == 8 && (kBits == 4 || kBits == 8) && kDots != Dots::kHalves;
+  // Beside each other; all, if their sums fit into the registers: a unit's lines are then read in their order.
+  constexpr size_t kVectors = kByLine && kBits == 8 ? 8 : kLanes >= 8 && kRows <= 2 ? 4 / kRows : 1;
   F32Vec acc[kLanes64 / kVectors][kVectors][kRows];
 #pragma GCC unroll 16  // here and below: all of acc in registers
   for (size_t i = 0; i < kRows * kLanes64; ++i)
@@ -171,16 +174,15 @@ HWY_NOINLINE void panel_of_rows(const QuantPanelArgs& args) {
   for (BlockWalk walk(layout, args.panel); walk.next();) {
     scales.next(walk.block());
     const std::byte* codes = walk.block().units;
-    if constexpr (kFetchesByLine<kBits>) {
-      for (const std::byte* line = walk.block().scales; line < codes; line += 64) fetch_by_line<kBits>(line);
-    }
+    for (const std::byte* line = walk.block().scales; kByLine && line < codes; line += 64)
+      prefetch_by_line<kBits>(line);
     for (const int64_t end = unit + walk.block().n_units; unit < end;
          ++unit, codes += code_bytes, x += kRows, sums += kRows) {
 #pragma GCC unroll 8
       for (size_t part = 0; part < kLanes64 / kVectors; ++part) {
-        const PartWeights<kBits, kTable, Scales> w{codes, part * kVectors * kLanes, table, scales};
-        for (size_t line = part * kAhead; line < (part + 1) * kAhead && !kFetchesByLine<kBits>; line += 64) {
-          prefetch(codes + line);
+        const PartWeights<kBits, kTable, kByLine, Scales> w{codes, part * kVectors * kLanes, table, scales};
+        for (size_t line = part * kAhead; line < (part + 1) * kAhead && !kByLine; line += 64) {
+          kBits == 8 && kLanes == 8 ? prefetch_near(codes + line) : prefetch(codes + line);
         }
         add_band<kDots, 0, kBands>(w, rows_of<kRows>(x), rows_of<kRows>(sums), acc[part]);
         if constexpr (kBands == 2) add_band<kDots, 1, kBands>(w, rows_of<kRows>(x), rows_of<kRows>(sums), acc[part]);
